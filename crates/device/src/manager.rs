@@ -7,6 +7,7 @@
 //!                                                                     Connected: the stream is the queue pair's
 //! ```
 
+mod events;
 mod set_up;
 
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use std::os::fd::OwnedFd;
 
 use rdma::mpa::startup::Request;
 use rdma::mpa::{Config, Initiator, Negotiated};
-use rdma::session::cm::{CmEvent, Kind};
+use rdma::session::cm::Kind;
 use rdma::session::message::Connect;
 use rdma::verbs::Qp;
 use sys::epoll::Epoll;
@@ -158,24 +159,6 @@ impl Manager {
         self.insert(Identifier { events, phase, local, remote, listener, due })
     }
 
-    /// Returns a stream that nobody has answered yet: it is closed.
-    pub(crate) fn destroy(&mut self, id: u32) -> Result<(), i32> {
-        let was = self.get(id)?.phase.is_listening();
-        self.ids.remove(&id);
-        if was {
-            // Connections that came by it and were not told of.
-            self.ids.retain(|_, of| {
-                of.listener != id || !matches!(of.phase, Phase::Asked(..) | Phase::Requested(..))
-            });
-        }
-        Ok(())
-    }
-
-    pub(crate) fn migrate(&mut self, id: u32, events: u32) -> Result<(), i32> {
-        self.get(id)?.events = events;
-        Ok(())
-    }
-
     /// Whether there is such an identifier.
     pub(crate) fn has(&self, id: u32) -> bool {
         self.ids.contains_key(&id)
@@ -207,8 +190,13 @@ impl Manager {
         }
         let of = self.get(id)?;
         let local = of.local.ok_or(errno::EINVAL)?;
-        let Phase::Bound(socket) = std::mem::replace(&mut of.phase, Phase::Over) else {
-            return Err(errno::EINVAL);
+        let socket = match std::mem::replace(&mut of.phase, Phase::Over) {
+            Phase::Bound(socket) => socket,
+            // It goes on as it is.
+            other => {
+                of.phase = other;
+                return Err(errno::EINVAL);
+            }
         };
         // As with the kernel's manager, no number is its default.
         let backlog = if backlog == 0 { 1024 } else { backlog };
@@ -279,29 +267,6 @@ impl Manager {
     /// When [`expire`](Self::expire) is to be called.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         self.ids.values().filter_map(|of| of.due).min()
-    }
-
-    fn say(&self, around: &mut Around<'_>, id: u32, kind: Kind, error: i32) {
-        self.say_with(around, id, kind, error, (0, 0), &[]);
-    }
-
-    fn say_with(
-        &self,
-        around: &mut Around<'_>,
-        id: u32,
-        kind: Kind,
-        error: i32,
-        (ird, ord): (u16, u16),
-        private_data: &[u8],
-    ) {
-        let Some(of) = self.ids.get(&id) else { return };
-        // As the kernel's manager has it: minus the errno.
-        let (status, listener) = ((-error) as u32, of.listener);
-        let (local, remote) = (of.local, of.remote);
-        let event = CmEvent { kind, status, id, listener, ird, ord, local, remote };
-        if let Ok(bytes) = event.encode(private_data).encode() {
-            around.outlets.say(around.epoll, of.events, &bytes);
-        }
     }
 }
 

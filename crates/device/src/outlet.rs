@@ -1,4 +1,5 @@
-//! Where an application reads events: a socket pair, of which it has one end.
+//! Where an application reads events: a socket pair. The application has one end, of which a copy is kept here, so that
+//! events can be taken back that it has not read.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -13,11 +14,15 @@ use crate::token::Token;
 
 /// Events that wait for room at most: an application that reads none loses those behind them.
 const WAITING_MAX: usize = 4096;
+/// The longest event.
+const EVENT_MAX: usize = rdma::session::MESSAGE_MAX;
 
-/// One end.
+/// Both ends.
 #[derive(Debug)]
 pub(crate) struct Outlet {
     socket: PacketSocket,
+    /// The application's, by which events are taken back.
+    theirs: PacketSocket,
     waiting: VecDeque<Vec<u8>>,
 }
 
@@ -25,7 +30,9 @@ impl Outlet {
     /// And the application's end.
     pub(crate) fn new() -> io::Result<(Self, OwnedFd)> {
         let (socket, theirs) = PacketSocket::pair()?;
-        Ok((Outlet { socket, waiting: VecDeque::new() }, theirs.into()))
+        let theirs = OwnedFd::from(theirs);
+        let given = theirs.try_clone()?;
+        Ok((Outlet { socket, theirs: theirs.into(), waiting: VecDeque::new() }, given))
     }
 
     /// Says an event. Returns whether it waits for room, and [`flush`](Self::flush) is to be called when there is some.
@@ -48,6 +55,22 @@ impl Outlet {
             self.waiting.pop_front();
         }
         false
+    }
+
+    /// Takes back, in their order, those events of this kind that the application has not read. Others stay.
+    pub(crate) fn take_back(&mut self, mut is_it: impl FnMut(&[u8]) -> bool) -> Vec<Vec<u8>> {
+        let mut buffer = vec![0; EVENT_MAX];
+        let mut all = Vec::new();
+        while let Ok(received) = self.theirs.receive(&mut buffer)
+            && received.len > 0
+        {
+            all.push(buffer[..received.len].to_vec());
+        }
+        let waited = std::mem::take(&mut self.waiting);
+        let (taken, left) = all.into_iter().chain(waited).partition(|event| is_it(event));
+        self.waiting = VecDeque::from(left);
+        self.flush();
+        taken
     }
 
     /// Whether it is said, or nobody is there to hear it.
@@ -120,6 +143,20 @@ impl Outlets {
             // It may be registered already.
             let _ = epoll.add_for(&*outlet, Token::Outlet(number).into(), Interest::Write);
         }
+    }
+
+    /// Whether an event that is said there now is not lost.
+    pub(crate) fn has_room(&self, number: u32) -> bool {
+        self.all.get(&number).is_some_and(|(_, outlet)| outlet.waiting.len() < WAITING_MAX)
+    }
+
+    /// Takes back events that were not read there: see [`Outlet::take_back`].
+    pub(crate) fn take_back(
+        &mut self,
+        number: u32,
+        is_it: impl FnMut(&[u8]) -> bool,
+    ) -> Vec<Vec<u8>> {
+        self.all.get_mut(&number).map_or_else(Vec::new, |(_, outlet)| outlet.take_back(is_it))
     }
 
     /// There is room again.

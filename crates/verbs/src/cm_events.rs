@@ -5,13 +5,14 @@ use std::sync::atomic::Ordering;
 
 use libc::{c_int, c_void};
 use rdma::session::cm::{CmEvent, Kind};
-use rdma::session::{MESSAGE_MAX, Reply};
+use rdma::session::{MESSAGE_MAX, Reply, Request};
 
 use crate::abi_cm::*;
 use crate::addresses;
 use crate::identifiers::{
     Channel, Event, IDS, Identifier, adopt, bound, of, rdma_ack_cm_event, rdma_migrate_id,
 };
+use crate::objects::ask;
 use crate::os::{self, fails};
 use crate::session;
 
@@ -33,13 +34,20 @@ unsafe fn receive(of: &CmEvent) -> Option<(*mut Identifier, *mut Identifier)> {
         }
         return Some((own, own));
     }
-    let listener = count(of.listener)?;
+    let Some(listener) = count(of.listener) else {
+        // It was destroyed while this was read: nobody will answer.
+        let _ = ask(&Request::DestroyId(of.id));
+        return None;
+    };
     let listens = &(*listener).base;
     let new = adopt(of.id, listens.channel, listens.context, false);
     note(&raw mut (*new).base, of);
     // Its queue pair is made with what the listener's program has given.
     if (*listener).is_sync && rdma_migrate_id(new.cast(), null_mut()) != 0 {
         (*listener).events.fetch_sub(1, Ordering::AcqRel);
+        IDS.take(of.id);
+        drop(Box::from_raw(new));
+        let _ = ask(&Request::DestroyId(of.id));
         return None;
     }
     Some((new, listener))

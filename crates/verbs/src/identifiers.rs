@@ -11,7 +11,7 @@ use rdma::session::Request;
 use crate::abi::{ibv_context, ibv_pd, ibv_qp_init_attr};
 use crate::abi_cm::*;
 use crate::devices::open;
-use crate::objects::{Names, ask};
+use crate::objects::{Names, acknowledged, ask};
 use crate::os::{self, fails, none};
 
 pub(crate) static IDS: Names<Identifier> = Names::new();
@@ -179,7 +179,8 @@ pub(crate) unsafe fn bound(id: *mut rdma_cm_id) -> Result<(), c_int> {
     Ok(())
 }
 
-/// Events go to another channel from now on; to one of its own if there is none.
+/// Events go to another channel from now on, with those that were not read yet; to one of its own if there is none. Waits
+/// until those that were read are acknowledged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_migrate_id(
     id: *mut rdma_cm_id,
@@ -214,5 +215,6 @@ pub unsafe extern "C" fn rdma_migrate_id(
     }
     (*own).is_sync = becomes_sync;
     (*id).channel = channel;
+    acknowledged(&(*own).events);
     0
 }

@@ -250,6 +250,10 @@ impl Manager {
         let events = self.ids.get(&listener).map(|listener| listener.events);
         if let (Some(of), Some(events)) = (self.ids.get_mut(&id), events) {
             of.events = events;
+            if !around.outlets.has_room(events) {
+                // The application reads none: it would never hear of it.
+                return Err(ErrorKind::OutOfMemory.into());
+            }
         }
         self.say_with(around, id, Kind::ConnectRequest, 0, resources, &private_data);
         Ok(())

@@ -171,14 +171,27 @@ impl Serving {
         {
             return plain(Err(EINVAL));
         }
+        if let Request::Connect(of) | Request::Accept(of) = request
+            && !self.may_connect(Qp::new(of.qp))
+        {
+            return plain(Err(EINVAL));
+        }
         let (manager, mut around) = self.manager(now);
         match *request {
             Request::CreateId(events) => {
                 let done = manager.create(events).map(|id| Reply::done([id.into()]));
                 Ok(done.unwrap_or_else(Reply::error).into())
             }
-            Request::DestroyId(id) => plain(manager.destroy(id)),
-            Request::Migrate { id, events } => plain(manager.migrate(id, events)),
+            Request::DestroyId(id) => {
+                let qp = manager.qp(id).ok().flatten();
+                let destroyed = manager.destroy(&mut around, id);
+                // As with the kernel's manager (iw_destroy_cm_id), its connection ends with it.
+                if let (Ok(()), Some(qp)) = (destroyed, qp) {
+                    self.abandon(now, qp)?;
+                }
+                plain(destroyed)
+            }
+            Request::Migrate { id, events } => plain(manager.migrate(&mut around, id, events)),
             Request::SetOption { id, .. } => plain(manager.has(id).then_some(()).ok_or(EINVAL)),
             Request::Bind { id, address } => local(manager.bind(id, address).map(Some)),
             Request::Listen { id, backlog } => {
@@ -204,6 +217,19 @@ impl Serving {
             },
             _ => plain(Err(EINVAL)),
         }
+    }
+
+    /// Whether a queue pair can have a stream.
+    fn may_connect(&self, qp: Qp) -> bool {
+        matches!(self.process.state(qp), Some(State::Init | State::Rtr))
+    }
+
+    /// Nobody is told of a connection any more: it ends, if nothing has ended it yet.
+    fn abandon(&mut self, now: Nanos, qp: Qp) -> Result<(), End> {
+        if self.process.state(qp) == Some(State::Rts) {
+            self.request(now, &Request::ModifyQp { qp: qp.0, state: State::Err as u8 })?;
+        }
+        Ok(())
     }
 
     fn disconnect(&mut self, now: Nanos, qp: Qp) -> Result<Answer, End> {

@@ -2,6 +2,7 @@
 
 mod containers;
 mod lives;
+mod manager;
 mod measured;
 mod mpi;
 mod nic;

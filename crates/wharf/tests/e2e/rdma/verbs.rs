@@ -9,11 +9,11 @@ use testkit::lab::{have, wait_until};
 use super::{Pair, as_user, build};
 use crate::setup::Ip;
 
-/// The program, in a folder that goes with the test.
-struct Verbs(PathBuf);
+/// A program of a file in this folder, in a folder that goes with the test.
+pub(super) struct Built(PathBuf);
 
-impl Verbs {
-    fn new(name: &str) -> Option<Verbs> {
+impl Built {
+    pub(super) fn new(source: &str, name: &str) -> Option<Built> {
         if !have(&["gcc"]) {
             return None;
         }
@@ -21,16 +21,21 @@ impl Verbs {
         fs::create_dir(&folder).unwrap();
         // Ordinary users run what is in it.
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
-        build("verbs.c", &folder.join("verbs"));
-        Some(Verbs(folder))
+        let built = Built(folder);
+        build(source, &built.program());
+        Some(built)
     }
 
-    fn program(&self) -> String {
-        self.0.join("verbs").to_str().unwrap().to_owned()
+    fn program(&self) -> PathBuf {
+        self.0.join("program")
+    }
+
+    pub(super) fn path(&self) -> String {
+        self.program().to_str().unwrap().to_owned()
     }
 }
 
-impl Drop for Verbs {
+impl Drop for Built {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -38,9 +43,9 @@ impl Drop for Verbs {
 
 #[test]
 fn verbs_and_their_errors_are_as_specified() {
-    let Some(verbs) = Verbs::new("verbs") else { return };
+    let Some(verbs) = Built::new("verbs.c", "verbs") else { return };
     let Some(pair) = Pair::new(&[]) else { return };
-    let ended = pair.call(&[&verbs.program(), &Ip::V4.client().to_string()]);
+    let ended = pair.call(&[&verbs.path(), &Ip::V4.client().to_string()]);
     assert!(ended.status.success(), "{ended}");
     assert_eq!(ended.stdout.lines().last(), Some("all"), "{ended}");
 }
@@ -60,12 +65,12 @@ fn usage(pid: u32) -> (usize, usize, u64) {
 fn nothing_is_left_of_processes_that_are_killed() {
     /// What may come and go of memory that is kept for the next.
     const SLACK: u64 = 2048;
-    let Some(verbs) = Verbs::new("kills") else { return };
+    let Some(verbs) = Built::new("verbs.c", "kills") else { return };
     let Some(pair) = Pair::new(&[]) else { return };
     let kills = std::env::var("WHARF_RDMA_KILLS").map_or(16, |kills| kills.parse().unwrap());
     let mut device = pair.client.spawn(&mut as_user(&["rdma"]));
     device.line_with("serves");
-    let (program, to) = (verbs.program(), Ip::V4.client().to_string());
+    let (program, to) = (verbs.path(), Ip::V4.client().to_string());
     let mut before = None;
     for round in 0..kills {
         let ended = pair.call(&[&program, &to, "19"]);

@@ -1,0 +1,269 @@
+/* A program of verbs for the end-to-end tests: identifiers and events of the connection manager, as their man pages say.
+ *
+ *   manager ADDRESS CASE   does one case, over connections of this process with itself, and says "done" */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <rdma/rdma_cma.h>
+
+enum { DEPTH = 8 };
+
+#define CHECK(is_so) \
+	do { \
+		if (!(is_so)) { \
+			printf("line %d: %s: %s\n", __LINE__, #is_so, strerror(errno)); \
+			exit(1); \
+		} \
+	} while (0)
+
+static struct sockaddr_in address;
+static struct rdma_event_channel *channel;
+static struct rdma_cm_id *listener, *near, *far;
+static struct ibv_cq *cq;
+static struct rdma_conn_param param = { .responder_resources = 4, .initiator_depth = 4 };
+
+static struct rdma_cm_id *expect(struct rdma_event_channel *from, enum rdma_cm_event_type type)
+{
+	struct rdma_cm_event *event;
+	CHECK(rdma_get_cm_event(from, &event) == 0);
+	struct rdma_cm_id *id = event->id;
+	if (event->event != type) {
+		printf("%s, not %s\n", rdma_event_str(event->event), rdma_event_str(type));
+		exit(1);
+	}
+	CHECK(rdma_ack_cm_event(event) == 0);
+	return id;
+}
+
+static int is_readable(struct rdma_event_channel *of, int timeout)
+{
+	struct pollfd fd = { .fd = of->fd, .events = POLLIN };
+	return poll(&fd, 1, timeout);
+}
+
+static void make_qp(struct rdma_cm_id *id)
+{
+	if (!cq)
+		CHECK((cq = ibv_create_cq(id->verbs, 8 * DEPTH, NULL, NULL, 0)));
+	struct ibv_qp_init_attr attr = {
+		.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = DEPTH, .max_recv_wr = DEPTH, .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+	CHECK(rdma_create_qp(id, NULL, &attr) == 0);
+}
+
+static struct rdma_cm_id *resolve(void)
+{
+	struct rdma_cm_id *id;
+	CHECK(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 2000) == 0);
+	expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+	CHECK(rdma_resolve_route(id, 2000) == 0);
+	expect(channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
+	return id;
+}
+
+/* Near asks. */
+static void ask(void)
+{
+	near = resolve();
+	make_qp(near);
+	CHECK(rdma_connect(near, &param) == 0);
+}
+
+static void accept_it(void)
+{
+	make_qp(far);
+	CHECK(rdma_accept(far, &param) == 0);
+	expect(channel, RDMA_CM_EVENT_ESTABLISHED);
+	expect(channel, RDMA_CM_EVENT_ESTABLISHED);
+}
+
+static void connect_both(void)
+{
+	ask();
+	far = expect(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	accept_it();
+}
+
+static void end(struct rdma_cm_id *id)
+{
+	rdma_destroy_qp(id);
+	CHECK(rdma_destroy_id(id) == 0);
+}
+
+/* Whether the queue pair works: a write of no bytes. */
+static int works(struct rdma_cm_id *id)
+{
+	struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED }, *bad;
+	struct ibv_wc wc;
+	int count;
+	CHECK(ibv_post_send(id->qp, &wr, &bad) == 0);
+	while ((count = ibv_poll_cq(cq, 1, &wc)) == 0)
+		;
+	CHECK(count == 1);
+	return wc.status == IBV_WC_SUCCESS;
+}
+
+/* What listens, or is connected, goes on as it is when it is told to listen. */
+static void listen_twice(void)
+{
+	CHECK(rdma_listen(listener, 8) == -1 && errno == EINVAL);
+	connect_both();
+	CHECK(rdma_listen(near, 8) == -1 && errno == EINVAL);
+	CHECK(works(near));
+	CHECK(rdma_disconnect(near) == 0);
+	expect(channel, RDMA_CM_EVENT_DISCONNECTED);
+	expect(channel, RDMA_CM_EVENT_DISCONNECTED);
+	end(near);
+	end(far);
+}
+
+/* The peer hears nothing of a connection that this side has no queue pair for, and whoever accepts may try again. */
+static void without_queue_pair(void)
+{
+	struct rdma_cm_id *id = resolve();
+	CHECK(rdma_connect(id, &param) == -1 && errno == EINVAL);
+	CHECK(is_readable(channel, 200) == 0);
+	make_qp(id);
+	CHECK(rdma_connect(id, &param) == 0);
+	near = id;
+	far = expect(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	CHECK(rdma_accept(far, &param) == -1 && errno == EINVAL);
+	accept_it();
+	CHECK(works(near));
+	end(near);
+	expect(channel, RDMA_CM_EVENT_DISCONNECTED);
+	end(far);
+}
+
+/* Whoever serves one connection may end the listener before it accepts; those that it was not told of are closed. */
+static void listener_ends(void)
+{
+	ask();
+	struct rdma_cm_id *first = near;
+	far = expect(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	ask();
+	CHECK(is_readable(channel, -1) == 1);
+	CHECK(rdma_destroy_id(listener) == 0);
+	CHECK(expect(channel, RDMA_CM_EVENT_REJECTED) == near);
+	accept_it();
+	CHECK(works(first));
+	end(near);
+	end(first);
+	expect(channel, RDMA_CM_EVENT_DISCONNECTED);
+	end(far);
+}
+
+/* A connection ends with its identifier. */
+static void connected_ends(void)
+{
+	connect_both();
+	struct ibv_qp *qp = near->qp;
+	CHECK(rdma_destroy_id(near) == 0);
+	CHECK(expect(channel, RDMA_CM_EVENT_DISCONNECTED) == far);
+	CHECK(!works(far));
+	end(far);
+	CHECK(ibv_destroy_qp(qp) == 0);
+}
+
+/* Nobody is told of what is destroyed: poll(2) does not say that there is an event which is not there. */
+static void unread_events_end(void)
+{
+	struct rdma_cm_id *id, *other;
+	CHECK(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 2000) == 0);
+	CHECK(is_readable(channel, -1) == 1);
+	CHECK(rdma_destroy_id(id) == 0);
+	CHECK(is_readable(channel, 0) == 0);
+	/* Those of others stay, in their order. */
+	CHECK(rdma_create_id(channel, &other, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 2000) == 0);
+	CHECK(rdma_resolve_addr(other, NULL, (struct sockaddr *)&address, 2000) == 0);
+	CHECK(rdma_resolve_route(id, 2000) == 0);
+	CHECK(rdma_resolve_route(other, 2000) == 0);
+	CHECK(rdma_destroy_id(id) == 0);
+	CHECK(is_readable(channel, 0) == 1);
+	CHECK(expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED) == other);
+	CHECK(expect(channel, RDMA_CM_EVENT_ROUTE_RESOLVED) == other);
+	CHECK(is_readable(channel, 0) == 0);
+	CHECK(rdma_destroy_id(other) == 0);
+}
+
+static void *acknowledge(void *event)
+{
+	usleep(100000);
+	CHECK(rdma_ack_cm_event(event) == 0);
+	return NULL;
+}
+
+/* Events that were not read move along, and those that were are waited for. */
+static void migrate(void)
+{
+	struct rdma_event_channel *other;
+	struct rdma_cm_event *event;
+	pthread_t thread;
+	CHECK((other = rdma_create_event_channel()));
+	connect_both();
+	CHECK(rdma_disconnect(near) == 0);
+	CHECK(rdma_get_cm_event(channel, &event) == 0);
+	struct rdma_cm_id *first = event->id, *second = first == near ? far : near;
+	CHECK(is_readable(channel, -1) == 1);
+	CHECK(rdma_migrate_id(second, other) == 0 && second->channel == other);
+	CHECK(is_readable(channel, 0) == 0);
+	CHECK(expect(other, RDMA_CM_EVENT_DISCONNECTED) == second);
+	CHECK(pthread_create(&thread, NULL, acknowledge, event) == 0);
+	CHECK(rdma_migrate_id(first, other) == 0);
+	CHECK(pthread_join(thread, NULL) == 0);
+	end(near);
+	end(far);
+	/* Requests that have come move with whoever listens. */
+	ask();
+	CHECK(is_readable(channel, -1) == 1);
+	CHECK(rdma_migrate_id(listener, other) == 0);
+	far = expect(other, RDMA_CM_EVENT_CONNECT_REQUEST);
+	CHECK(far->channel == other);
+	make_qp(far);
+	CHECK(rdma_accept(far, &param) == 0);
+	CHECK(expect(other, RDMA_CM_EVENT_ESTABLISHED) == far);
+	CHECK(expect(channel, RDMA_CM_EVENT_ESTABLISHED) == near);
+	end(near);
+	end(far);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct { const char *name; void (*call)(void); } cases[] = {
+		{ "listen_twice", listen_twice }, { "without_queue_pair", without_queue_pair },
+		{ "listener_ends", listener_ends }, { "connected_ends", connected_ends },
+		{ "unread_events_end", unread_events_end }, { "migrate", migrate },
+	};
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	/* What does not come is an error, too. */
+	alarm(50);
+	CHECK(argc == 3);
+	address.sin_family = AF_INET;
+	CHECK(inet_pton(AF_INET, argv[1], &address.sin_addr) == 1);
+	CHECK((channel = rdma_create_event_channel()));
+	CHECK(rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_bind_addr(listener, (struct sockaddr *)&address) == 0);
+	CHECK(rdma_listen(listener, 8) == 0);
+	address.sin_port = rdma_get_src_port(listener);
+	for (unsigned at = 0; at < sizeof cases / sizeof *cases; at++) {
+		if (!strcmp(argv[2], cases[at].name)) {
+			cases[at].call();
+			printf("done\n");
+			return 0;
+		}
+	}
+	printf("no such case\n");
+	return 1;
+}
