@@ -88,6 +88,25 @@ impl AsFd for Outlet {
     }
 }
 
+/// A completion event of this queue.
+pub(crate) fn completion(cq: u32) -> [u8; 8] {
+    u64::from(cq).to_ne_bytes()
+}
+
+/// An asynchronous event of an object.
+pub(crate) fn encode_async(event: u8, object: u32) -> [u8; 16] {
+    let words = [u64::from(event), u64::from(object)].map(u64::to_ne_bytes);
+    std::array::from_fn(|at| words[at / 8][at % 8])
+}
+
+/// And back.
+pub(crate) fn decode_async(event: &[u8]) -> Option<(u8, u32)> {
+    let (words, []) = event.as_chunks::<8>() else { return None };
+    let [event, object] =
+        words.try_into().ok().map(|words: [[u8; 8]; 2]| words.map(u64::from_ne_bytes))?;
+    Some((event.try_into().ok()?, object.try_into().ok()?))
+}
+
 /// What reads events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {

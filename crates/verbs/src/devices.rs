@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
 
 use libc::{c_char, c_int, c_void, size_t};
 use rdma::session::Request;
@@ -114,7 +115,8 @@ pub(crate) fn open() -> Result<*mut ibv_context, c_int> {
     context.ops.post_send = Some(posting::post_send);
     context.ops.post_recv = Some(posting::post_recv);
     let number = reply.words[0] as u32;
-    let context = Box::into_raw(Box::new(Context { verbs, number }));
+    let context =
+        Box::into_raw(Box::new(Context { verbs, number, was_told: AtomicBool::new(false) }));
     // SAFETY: made just now.
     Ok(unsafe { &raw mut (*context).verbs.context })
 }

@@ -1,10 +1,11 @@
 //! Asynchronous events.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use libc::{c_int, c_void};
 
 use crate::abi::*;
+use crate::objects::of as context_of;
 use crate::os;
 use crate::queues::{self, QUEUES};
 use crate::work_queues::{PAIRS, SHARED, of, of_srq};
@@ -48,14 +49,13 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
-    /// It was told that the device is gone.
-    static TOLD: AtomicBool = AtomicBool::new(false);
     loop {
         let mut words = [[0; 8]; 2];
         match os::read((*context).async_fd, words.as_flattened_mut()) {
             Ok(16) => {}
             Ok(_) => match crate::session::ended() {
-                libc::EIO if !TOLD.swap(true, Ordering::AcqRel) => {
+                // Each context is told once.
+                libc::EIO if !(*context_of(context)).was_told.swap(true, Ordering::AcqRel) => {
                     (*event).element = std::ptr::null_mut();
                     (*event).event_type = DEVICE_FATAL;
                     return 0;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use libc::c_int;
 use rdma::session::Request;
@@ -19,6 +19,8 @@ pub(crate) struct Context {
     pub(crate) verbs: verbs_context,
     /// The device's name for it.
     pub(crate) number: u32,
+    /// It was told that the device is gone.
+    pub(crate) was_told: AtomicBool,
 }
 
 /// The session; the calling program has a device by it.

@@ -239,17 +239,27 @@ pub(crate) fn map(fd: c_int, bytes: usize) -> Result<&'static [AtomicU64], c_int
 }
 
 /// Makes pages of the program's be there, as registered memory is: to be written, or only read.
+///
+/// # Errors
+/// `EFAULT` where there is no memory, or none that may be written.
 pub(crate) fn populate(at: *mut c_void, len: usize, writes: bool) -> Result<(), c_int> {
     // SAFETY: it takes no pointers.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
     let begin = at.addr() & !(page - 1);
     let bytes = at.addr().checked_add(len).ok_or(libc::EINVAL)? - begin;
+    let bring_in = |advice| {
+        // SAFETY: these bring pages in and change no contents.
+        let done = unsafe { libc::madvise(at.with_addr(begin), bytes, advice) };
+        if done < 0 { errno() } else { 0 }
+    };
     let advice = if writes { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
-    // SAFETY: these bring pages in and change no contents.
-    let done = unsafe { libc::madvise(at.with_addr(begin), bytes, advice) };
-    match if done < 0 { errno() } else { 0 } {
+    match bring_in(advice) {
+        0 => Ok(()),
+        // It may be read: it is the right to write that is missing. The device would write it all the same, as
+        // /proc/self/mem does.
+        libc::EINVAL if writes && bring_in(libc::MADV_POPULATE_READ) == 0 => Err(libc::EFAULT),
         // An older kernel, or memory of a device.
-        0 | libc::EINVAL => Ok(()),
+        libc::EINVAL => Ok(()),
         libc::ENOMEM | libc::EFAULT => Err(libc::EFAULT),
         error => Err(error),
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use libc::{c_int, c_void};
 use rdma::session::completions::{ANY, Completions, Entry, SOLICITED};
@@ -112,8 +112,12 @@ pub(crate) unsafe fn create(
     channel: *mut ibv_comp_channel,
 ) -> Result<*mut CompletionQueue, c_int> {
     let channel_number = (!channel.is_null()).then(|| (*channel.cast::<Channel>()).number);
+    let most = session()?.device.limits.cqe;
+    if cqe > most {
+        return Err(libc::EINVAL);
+    }
     // A whole number of places, as devices round up.
-    let depth = cqe.next_power_of_two().min(session()?.device.limits.cqe).max(cqe);
+    let depth = cqe.next_power_of_two().min(most);
     let request = Request::CreateCq { context: number(context), depth, channel: channel_number };
     let reply = ask(&request)?;
     let handle = reply.words[0] as u32;
@@ -132,7 +136,7 @@ pub(crate) unsafe fn create(
         async_events: AtomicU32::new(0),
     }));
     if !channel.is_null() {
-        (*channel).refcnt += 1;
+        users(channel).fetch_add(1, Ordering::AcqRel);
     }
     QUEUES.put(handle, own);
     Ok(own)
@@ -149,7 +153,7 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     acknowledged(&(*own).completion_events);
     acknowledged(&(*own).async_events);
     if !(*cq).channel.is_null() {
-        (*(*cq).channel).refcnt -= 1;
+        users((*cq).channel).fetch_sub(1, Ordering::AcqRel);
     }
     drop(Box::from_raw(own));
     0
@@ -228,6 +232,11 @@ struct Channel {
     number: u32,
 }
 
+/// How many completion queues a channel has. Several threads may make and end them.
+unsafe fn users<'a>(channel: *mut ibv_comp_channel) -> &'a AtomicI32 {
+    AtomicI32::from_ptr(&raw mut (*channel).refcnt)
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_comp_channel(
     context: *mut ibv_context,
@@ -246,7 +255,7 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
-    if (*channel).refcnt > 0 {
+    if users(channel).load(Ordering::Acquire) > 0 {
         return code(Err(libc::EBUSY));
     }
     let own = channel.cast::<Channel>();

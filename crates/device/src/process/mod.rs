@@ -21,7 +21,7 @@ use wire::Nanos;
 
 use crate::manager::{Around, Manager};
 use crate::memory::Remote;
-use crate::outlet::Outlets;
+use crate::outlet::{Outlets, completion, encode_async};
 use crate::stats::{Calls, Connection, Served};
 use crate::stream::Stream;
 use crate::token::Token;
@@ -272,11 +272,10 @@ impl Serving {
         while let Some(told) = self.process.poll_told() {
             match told {
                 Told::Completion { channel, cq } => {
-                    self.outlets.say(&self.epoll, channel, &u64::from(cq).to_ne_bytes());
+                    self.outlets.say(&self.epoll, channel, &completion(cq));
                 }
                 Told::Async { context, event, object } => {
-                    let words = [u64::from(event), u64::from(object)].map(u64::to_ne_bytes);
-                    self.outlets.say(&self.epoll, context, words.as_flattened());
+                    self.outlets.say(&self.epoll, context, &encode_async(event, object));
                 }
                 Told::Terminated(qp, cause) => {
                     let pid = self.served.pid;

@@ -11,8 +11,8 @@ use rdma::verbs::{Qp, State};
 use wire::Nanos;
 
 use super::{End, Serving};
-use crate::manager::errno::EINVAL;
-use crate::outlet::Kind;
+use crate::manager::errno::{EINVAL, ENOMEM};
+use crate::outlet::{Kind, completion, decode_async};
 
 /// Where regions end at the latest: the descriptor of the memory knows no address behind it.
 const ADDRESS_MAX: u64 = 1 << 62;
@@ -132,13 +132,13 @@ impl Serving {
             | Request::DeallocPd(_)
             | Request::AllocWindow { .. }
             | Request::DeallocWindow(_)
-            | Request::DestroyCq(_)
             | Request::Moderate { .. }
             | Request::ArmSrq { .. }
             | Request::QuerySrq(_)
-            | Request::DestroySrq(_)
-            | Request::QueryQp(_)
-            | Request::DestroyQp(_) => self.verb(now, request),
+            | Request::QueryQp(_) => self.verb(now, request),
+            Request::DestroyCq(_) | Request::DestroySrq(_) | Request::DestroyQp(_) => {
+                self.end(now, request)
+            }
             _ => self.connect(now, request),
         }
     }
@@ -151,12 +151,28 @@ impl Serving {
         Ok(self.process.request(self.shared.words(), now, request, handle).into())
     }
 
+    /// Ends an object with events: those that the application has not read are told no more.
+    fn end(&mut self, now: Nanos, request: &Request<'_>) -> Result<Answer, End> {
+        let heard = self.process.heard(request);
+        let answer = self.verb(now, request)?;
+        let Some(heard) = heard.filter(|_| answer.reply.errno == 0) else { return Ok(answer) };
+        // What it has told last.
+        self.hear(now);
+        self.outlets.take_back(heard.context, |event| {
+            decode_async(event).is_some_and(|(event, object)| heard.has(event, object))
+        });
+        if let (Some(channel), Request::DestroyCq(cq)) = (heard.channel, request) {
+            self.outlets.take_back(channel, |event| event == completion(*cq));
+        }
+        Ok(answer)
+    }
+
     fn open(&mut self, kind: Kind) -> Result<Answer, End> {
         Ok(match self.outlets.add(kind) {
             Ok((number, theirs)) => {
                 Answer { reply: Reply::done([number.into()]), descriptor: Some(theirs) }
             }
-            Err(error) => Reply::error(error.raw_os_error().unwrap_or(EINVAL)).into(),
+            Err(error) => Reply::error(error.raw_os_error().unwrap_or(ENOMEM)).into(),
         })
     }
 

@@ -5,6 +5,7 @@
 //! [`transmit`](Process::transmit) move its stream, and each of them ends by writing completions. What the device is
 //! to do then is in [`poll_told`](Process::poll_told).
 
+mod heard;
 mod owned;
 mod pull;
 mod settle;
@@ -27,6 +28,7 @@ use crate::mpa::Negotiated;
 use crate::rdmap::terminate::Cause;
 use crate::verbs::id::{Cq, Id, Qp, Srq};
 use crate::verbs::{Close, Error, Limits, Rnic, State, Transmitted};
+pub use heard::Heard;
 use owned::Owned;
 
 /// What the device is to do.

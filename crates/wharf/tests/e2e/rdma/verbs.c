@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -568,11 +569,17 @@ static void objects(void)
 	CHECK(!ibv_reg_mr(near.pd, near.buffer, 0, ALL) && errno == EINVAL);
 	CHECK(!ibv_reg_mr(near.pd, (void *)4096, 4096, ALL) && errno == EFAULT);
 	CHECK(!ibv_reg_mr(near.pd, near.buffer, ~0ul - 4096, ALL));
+	void *constant = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(!ibv_reg_mr(near.pd, constant, 4096, IBV_ACCESS_LOCAL_WRITE) && errno == EFAULT);
+	struct ibv_mr *read_only = ibv_reg_mr(near.pd, constant, 4096, IBV_ACCESS_REMOTE_READ);
+	CHECK(read_only && ibv_dereg_mr(read_only) == 0 && munmap(constant, 4096) == 0);
 	CHECK(ibv_resize_cq(near.cq, 2 * CQE) == EOPNOTSUPP);
 	struct ibv_device_attr attr;
 	CHECK(ibv_query_device(context, &attr) == 0 && attr.atomic_cap == IBV_ATOMIC_HCA);
 	CHECK(!ibv_create_cq(context, 0, NULL, NULL, 0) && errno == EINVAL);
-	CHECK(!ibv_create_cq(context, attr.max_cqe + 1, NULL, NULL, 0) && errno != 0);
+	CHECK(!ibv_create_cq(context, attr.max_cqe + 1, NULL, NULL, 0) && errno == EINVAL);
+	struct ibv_cq_init_attr_ex huge = { .cqe = UINT32_MAX };
+	CHECK(!ibv_create_cq_ex(context, &huge) && errno == EINVAL);
 	struct ibv_qp_init_attr qp = { .send_cq = near.cq, .recv_cq = near.cq, .qp_type = IBV_QPT_RC };
 	qp.cap.max_inline_data = 1 << 20;
 	CHECK(!ibv_create_qp(near.pd, &qp) && errno != 0);
@@ -632,6 +639,41 @@ static void events(void)
 	CHECK(ibv_destroy_cq(near_cq) == 0);
 	CHECK(ibv_destroy_comp_channel(completions) == 0);
 	printf("events\n");
+}
+
+/* Nobody is told of what is destroyed: poll(2) does not say that there is an event which is not there. */
+static void unread_events(void)
+{
+	connect_both();
+	struct ibv_context *context = near.id->verbs;
+	struct ibv_comp_channel *completions = ibv_create_comp_channel(context);
+	CHECK(completions);
+	struct ibv_cq *cq = ibv_create_cq(context, 8, NULL, completions, 0);
+	CHECK(cq);
+	struct ibv_qp_init_attr attr = {
+		.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+	struct ibv_qp *qp = ibv_create_qp(near.pd, &attr);
+	CHECK(qp);
+	struct ibv_qp_attr to = { .qp_state = IBV_QPS_ERR };
+	CHECK(ibv_modify_qp(qp, &to, IBV_QP_STATE) == 0);
+	CHECK(ibv_req_notify_cq(cq, 0) == 0);
+	struct ibv_recv_wr wr = { .num_sge = 0 }, *bad;
+	CHECK(ibv_post_recv(qp, &wr, &bad) == 0);
+	struct pollfd fd = { .fd = completions->fd, .events = POLLIN };
+	CHECK(poll(&fd, 1, -1) == 1);
+	CHECK(ibv_destroy_qp(qp) == 0);
+	CHECK(ibv_destroy_cq(cq) == 0);
+	CHECK(poll(&fd, 1, 0) == 0);
+	CHECK(ibv_destroy_comp_channel(completions) == 0);
+	struct ibv_send_wr write = remote(IBV_WR_RDMA_READ, (uintptr_t)far.buffer, far.mr->rkey ^ 1);
+	CHECK(status(&write, sge(&near, 0, 8)) == IBV_WC_REM_ACCESS_ERR);
+	fd.fd = context->async_fd;
+	CHECK(poll(&fd, 1, -1) == 1);
+	broken();
+	CHECK(poll(&fd, 1, 0) == 0);
+	printf("unread events\n");
 }
 
 static void rejections(void)
@@ -743,6 +785,7 @@ int main(int argc, char **argv)
 	shared_queue();
 	objects();
 	events();
+	unread_events();
 	rejections();
 	waiting();
 	CHECK(rdma_destroy_id(listener) == 0);
