@@ -124,9 +124,10 @@ unsafe fn put_send(
     posts: &mut Posts<'static>,
     of: (u32, u32),
     wr: &ibv_send_wr,
+    read: impl FnOnce() -> Option<u32>,
 ) -> Result<(), c_int> {
     let work = work(wr)?;
-    let entry = posts.slot().ok_or(libc::ENOMEM)?;
+    let entry = posts.slot_after(read).ok_or(libc::ENOMEM)?;
     let elements = match wr.opcode {
         opcode::LOCAL_INV | opcode::BIND_MW => &[],
         _ => elements(wr.sg_list, wr.num_sge)?,
@@ -161,7 +162,7 @@ pub(crate) unsafe extern "C" fn post_send(
     }
     let mut error = 0;
     while !wr.is_null() {
-        if let Err(why) = put_send(posts, (*sges, *inline), &*wr) {
+        if let Err(why) = put_send(posts, (*sges, *inline), &*wr, || session.read((*qp).qp_num)) {
             (*bad, error) = (wr, why);
             break;
         }

@@ -22,6 +22,9 @@ const PATIENCE: u32 = 16;
 /// Empty polls in a row after which it is looked whether there is still a device.
 const LOOK_EVERY: u32 = 1024;
 
+/// The bit of the opcodes of receives (`IBV_WC_RECV`).
+const RECV: u8 = 1 << 7;
+
 /// A completion queue, as the library has it.
 #[repr(C)]
 pub(crate) struct CompletionQueue {
@@ -49,6 +52,13 @@ impl Reader {
     pub(crate) fn poll(&mut self, cq: *const CompletionQueue) -> Option<Entry> {
         if let Some(entry) = self.completions.poll() {
             self.empty = 0;
+            if entry.opcode & RECV == 0
+                && let Some(session) = crate::session::get()
+            {
+                // First here, then in the work queue: another thread may post at once.
+                self.release();
+                session.set_read(entry.qp, entry.index.wrapping_add(1));
+            }
             return Some(entry);
         }
         self.flushed.pop_front().or_else(|| self.find_none(cq))

@@ -14,6 +14,9 @@ use crate::{os, users};
 /// Names the device's address: a path, or `@` and an abstract name.
 const ADDRESS: &str = "WHARF_RDMA";
 
+/// The bits of a queue pair's number that are its place.
+const PLACE: u32 = (1 << 20) - 1;
+
 /// See the module's documentation. It lives as long as the process.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -22,6 +25,8 @@ pub(crate) struct Session {
     pub(crate) memory: &'static [AtomicU64],
     pub(crate) device: Device,
     asks: Mutex<()>,
+    /// How far completions of sends were read: of each queue pair, at its place, its number and how many sends are over.
+    read: Box<[AtomicU64]>,
     /// The device is gone.
     is_dead: AtomicBool,
 }
@@ -169,7 +174,8 @@ impl Session {
         os::send(socket, &Request::Query.encode().map_err(|_| libc::EINVAL)?, None)?;
         let device = Device::decode(&receive(socket)?.0.words);
         let (asks, is_dead) = (Mutex::new(()), AtomicBool::new(false));
-        Ok(Session { socket, doorbell, memory, device, asks, is_dead })
+        let read = (0..device.limits.qps).map(|_| AtomicU64::new(0)).collect();
+        Ok(Session { socket, doorbell, memory, device, asks, read, is_dead })
     }
 
     /// Asks the device, and waits for its answer.
@@ -202,11 +208,30 @@ impl Session {
         }
     }
 
+    #[inline]
+    fn read_at(&self, qp: u32) -> Option<&AtomicU64> {
+        self.read.get((qp & PLACE) as usize)
+    }
+
+    /// The completion of this send of a queue pair was read, and the place that it had in its queue is free. Or there is a
+    /// queue pair from now on, and nothing was read.
+    #[inline]
+    pub(crate) fn set_read(&self, qp: u32, over: u32) {
+        if let Some(at) = self.read_at(qp) {
+            at.store(u64::from(qp) << 32 | u64::from(over), Ordering::Release);
+        }
+    }
+
+    /// How many sends of a queue pair are over, by the completions that were read.
+    #[inline]
+    pub(crate) fn read(&self, qp: u32) -> Option<u32> {
+        let word = self.read_at(qp)?.load(Ordering::Acquire);
+        (word >> 32 == u64::from(qp)).then_some(word as u32)
+    }
+
     /// A queue pair has new posts.
     #[inline]
     pub(crate) fn posted(&self, qp: u32) {
-        /// The bits of a queue pair's number that are its place.
-        const PLACE: u32 = (1 << 20) - 1;
         if let Some(control) = Control::new(self.memory)
             && control.post((qp & PLACE) as usize)
         {

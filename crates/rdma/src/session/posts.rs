@@ -45,6 +45,24 @@ impl<'a> Posts<'a> {
         Some(self.entry(self.posted))
     }
 
+    /// The same for sends: an entry also has its place until the application has read its completion, or one behind it, so
+    /// that a completion queue with as many places as the work queues that complete there has room for all that comes.
+    /// `read` says how many are over by what was read; what it says of a queue before that began anew is not believed.
+    #[inline]
+    pub fn slot_after(&mut self, read: impl FnOnce() -> Option<u32>) -> Option<&'a [AtomicU64]> {
+        if self.posted.wrapping_sub(self.retired) >= self.depth {
+            let left = |over: u32| self.posted.wrapping_sub(over);
+            let over = self.retired();
+            let unread =
+                read().filter(|read| left(*read) <= self.depth && left(*read) > left(over));
+            self.retired = unread.unwrap_or(over);
+            if left(self.retired) >= self.depth {
+                return None;
+            }
+        }
+        Some(self.entry(self.posted))
+    }
+
     #[inline]
     fn entry(&self, index: u32) -> &'a [AtomicU64] {
         let at = (index & self.mask) as usize * self.stride;
@@ -239,5 +257,36 @@ impl Taken {
         (self.taken, self.retired) = (0, 0);
         memory[self.area.at as usize].store(0, Ordering::Relaxed);
         self.device_word(memory, RETIRED).store(0, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_send_has_its_place_until_its_completion_is_read() {
+        const AREA: Area = Area { at: 0, slots: 4, stride: SEND_HEAD as u32 };
+        let memory: Vec<AtomicU64> = (0..256).map(|_| AtomicU64::new(0)).collect();
+        let (mut posts, mut taken) = (Posts::new(AREA, 4, &memory).unwrap(), Taken::new(AREA));
+        let mut post = |read: Option<u32>| {
+            let count = (0..8).take_while(|_| {
+                posts.slot_after(|| read).is_some_and(|_| {
+                    posts.push();
+                    true
+                })
+            });
+            count.count()
+        };
+        assert_eq!(post(Some(0)), 4);
+        (0..4).for_each(|_| taken.take());
+        taken.retire(&memory, 0);
+        assert_eq!(post(Some(0)), 0, "all are over, and no completion was read");
+        assert_eq!(post(Some(3)), 3);
+        assert_eq!(post(Some(5)), 1, "what is not over has its place in any case");
+        assert_eq!(post(Some(100)), 0, "that was before the queue began anew");
+        (0..4).for_each(|_| taken.take());
+        taken.retire(&memory, 0);
+        assert_eq!(post(Some(100)), 4);
     }
 }

@@ -512,6 +512,24 @@ static void full_queues(void)
 	CHECK(ibv_post_send(near.id->qp, all, &bad) == EINVAL && bad == all);
 	CHECK(ibv_post_recv(near.id->qp, &recv, &bad_recv) == EINVAL && bad_recv == &recv);
 	disconnect();
+	/* A send has its place until its completion is read: whoever posts as long as there is room overruns nothing. */
+	cqe = DEPTH;
+	connect_both();
+	cqe = CQE;
+	int posted = 0;
+	for (int i = 0; i < 20000; i++) {
+		struct ibv_send_wr wr = remote(IBV_WR_RDMA_WRITE, (uintptr_t)far.buffer, far.mr->rkey);
+		wr.send_flags = IBV_SEND_SIGNALED;
+		posted += ibv_post_send(near.id->qp, &wr, &bad) == 0;
+		if (i % 200 == 0)
+			usleep(1000);
+	}
+	CHECK(posted == DEPTH);
+	for (int i = 0; i < DEPTH; i++)
+		CHECK(next(&near).status == 0);
+	struct ibv_send_wr again = remote(IBV_WR_RDMA_WRITE, (uintptr_t)far.buffer, far.mr->rkey);
+	CHECK(status(&again, sge(&near, 0, 8)) == 0);
+	disconnect();
 	/* What a completion queue has no room for is lost, and its queue pair is in error. */
 	cqe = 4;
 	connect_both();
