@@ -83,7 +83,7 @@ struct Identifier {
     remote: Option<SocketAddr>,
     /// The one that listens, of a connection that came.
     listener: u32,
-    /// When set-up is given up.
+    /// When set-up is given up, or what listens has rested.
     due: Option<Nanos>,
 }
 

@@ -22,6 +22,8 @@ use crate::stats::{Registry, Served};
 const PROCESSES_MAX: usize = 256;
 /// How long a process may need for its first message, in nanoseconds.
 const PATIENCE: u64 = 5_000_000_000;
+/// How long the device rests when it could accept nobody.
+const REST: u64 = 100_000_000;
 /// What asks for counters, as the first message.
 const STATS: &[u8] = b"stats";
 /// Bytes of a message with some of them.
@@ -120,8 +122,9 @@ impl Device {
         all.extend(owner.as_ref().map(AsFd::as_fd));
         loop {
             let ready = poll(&all, None)?;
-            if ready.contains(0) {
-                self.accept();
+            if ready.contains(0) && !self.accept() {
+                // It would be ready again at once.
+                poll(&all[1..], Some(REST))?;
             }
             if ready.contains(1) && is_enough(signals)? {
                 return Ok(());
@@ -138,7 +141,9 @@ impl Device {
         loop {
             let ready = poll(&[self.listener.as_fd(), signals.as_fd()], Some(LOOK_EVERY))?;
             if ready.contains(0) {
-                self.accept();
+                if !self.accept() {
+                    poll(&[signals.as_fd()], Some(REST))?;
+                }
             } else if ready.contains(1) {
                 if is_enough(signals)? {
                     return Ok(());
@@ -149,8 +154,12 @@ impl Device {
         }
     }
 
-    fn accept(&self) {
-        let Ok(socket) = self.listener.accept() else { return };
+    /// Whether it can accept: it may have no descriptor left.
+    fn accept(&self) -> bool {
+        let socket = match self.listener.accept() {
+            Ok(socket) => socket,
+            Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
+        };
         let (registry, terms) = (self.registry.clone(), (self.limits, self.mpa));
         let pid = socket.peer().map_or(0, |peer| peer.pid);
         let work = move || {
@@ -162,6 +171,7 @@ impl Device {
         if let Err(error) = started {
             tracing::warn!("process {pid} has no session: {error}");
         }
+        true
     }
 }
 

@@ -7,6 +7,7 @@ use rdma::mpa::{Config, Initiator, Responder, StartupError};
 use rdma::session::cm::Kind;
 use rdma::session::message::Connect;
 use rdma::verbs::Qp;
+use wire::Nanos;
 
 use super::{
     Around, Ask, Carrier, Identifier, Interest, Manager, Phase, Ready, SET_UP_MAX, Token, any,
@@ -15,6 +16,8 @@ use super::{
 
 /// What fits into a reply or request, and some of what follows.
 const CHUNK: usize = 2048;
+/// How long a listener rests that could accept nothing.
+const REST: Nanos = 100_000_000;
 
 impl Manager {
     /// Begins to connect.
@@ -145,12 +148,17 @@ impl Manager {
     fn take_connections(&mut self, around: &mut Around<'_>, id: u32) {
         let Some(of) = self.ids.get(&id) else { return };
         let (Phase::Listening(listener), events) = (&of.phase, of.events) else { return };
-        let mut came = Vec::new();
-        while let Ok((stream, remote)) = listener.accept() {
-            came.push((stream, remote));
-            if came.len() == 64 {
-                break;
+        let (mut came, mut rests) = (Vec::new(), false);
+        while came.len() < 64 && !rests {
+            match listener.accept() {
+                Ok(accepted) => came.push(accepted),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                // Of the connection, which its peer has given up, or of this process: it has no descriptor left.
+                Err(error) => rests = error.kind() != ErrorKind::ConnectionAborted,
             }
+        }
+        if rests {
+            self.rest(around, id);
         }
         for (stream, remote) in came {
             let local = stream.local_addr().ok().map(canonical);
@@ -172,6 +180,24 @@ impl Manager {
             } else {
                 self.ids.remove(&new);
             }
+        }
+    }
+
+    /// A listener that can accept nothing now is looked at again later. What waits for it would wake the device at once.
+    fn rest(&mut self, around: &mut Around<'_>, id: u32) {
+        let Some(of) = self.ids.get_mut(&id) else { return };
+        if let Phase::Listening(listener) = &of.phase
+            && around.epoll.remove(listener).is_ok()
+        {
+            of.due = Some(around.now + REST);
+        }
+    }
+
+    fn rested(&mut self, around: &mut Around<'_>, id: u32) {
+        let Some(of) = self.ids.get_mut(&id) else { return };
+        if let Phase::Listening(listener) = &of.phase {
+            let added = around.epoll.add(listener, Token::Id(id).into());
+            of.due = added.is_err().then_some(around.now + REST);
         }
     }
 
@@ -268,6 +294,7 @@ impl Manager {
         for id in late {
             match self.ids.get(&id).map(|of| &of.phase) {
                 Some(Phase::Asked(..)) => drop(self.ids.remove(&id)),
+                Some(Phase::Listening(_)) => self.rested(around, id),
                 _ => self.fails(around, id, errno::ETIMEDOUT, &[]),
             }
         }

@@ -20,7 +20,7 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    fn new(name: &str) -> Option<Peer> {
+    pub(super) fn new(name: &str) -> Option<Peer> {
         if !have(&["gcc"]) {
             return None;
         }
@@ -75,7 +75,7 @@ impl Drop for Peer {
 }
 
 /// Ticks of CPU time that a process has used.
-fn cpu_time(pid: u32) -> u64 {
+pub(super) fn cpu_time(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let words: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
     words[11].parse::<u64>().unwrap() + words[12].parse::<u64>().unwrap()

@@ -1,8 +1,16 @@
-//! Identifiers and events of the connection manager, as their man pages say: a program of the tests' own.
+//! Identifiers and events of the connection manager, as their man pages say: a program of the tests' own. And connections
+//! of peers that say nothing.
 
-use super::Pair;
+use std::fs;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use testkit::lab::wait_until;
+
+use super::lives::{Peer, cpu_time};
 use super::verbs::Built;
-use crate::setup::Ip;
+use super::{Pair, as_user, ordinary};
+use crate::setup::{Ip, wharf};
 
 /// One case of the program's.
 fn case(name: &str) {
@@ -41,4 +49,44 @@ fn unread_events_end_with_their_identifier() {
 #[test]
 fn unread_events_move_with_their_identifier() {
     case("migrate");
+}
+
+/// A device that has no descriptor left for what comes waits, and does not look again and again.
+#[test]
+fn peers_that_say_nothing_keep_no_cpu_busy() {
+    const FILES: usize = 64;
+    const LIMIT: &str = "--nofile=64:64";
+    /// Of 100 a second.
+    const TICKS_MAX: u64 = 50;
+    let Some(peer) = Peer::new("silent") else { return };
+    let program = wharf();
+    let limited = ["prlimit", LIMIT, program.get_program().to_str().unwrap(), "rdma"];
+    let mut device = peer.pair.server.spawn(&mut ordinary(&limited));
+    device.line_with("serves");
+    let server = peer.serve("exit");
+    let to = (Ip::V4.server(), 5001);
+    let connect = || TcpStream::connect_timeout(&to.into(), Duration::from_secs(5));
+    let descriptors = format!("/proc/{}/fd", device.id());
+    let files = || fs::read_dir(&descriptors).unwrap().count();
+    let mut silent = Vec::new();
+    peer.pair.client.run(|| {
+        while files() < FILES {
+            silent.push(connect().unwrap());
+        }
+        // Those that it cannot accept, of which few may wait.
+        silent.extend((0..2).filter_map(|_| connect().ok()));
+    });
+    // Nor this one.
+    let asks = peer.pair.server.spawn(&mut as_user(&["rdma", "list"]));
+    let before = cpu_time(device.id());
+    std::thread::sleep(Duration::from_secs(1));
+    let used = cpu_time(device.id()) - before;
+    assert!(used < TICKS_MAX, "{used}");
+    drop((silent, asks));
+    assert!(wait_until(|| files() < FILES / 2));
+    let mut client = peer.call("call");
+    peer.go();
+    assert_eq!(client.line_with("status"), "status 0");
+    assert!(client.wait().status.success());
+    drop(server);
 }
