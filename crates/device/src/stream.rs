@@ -128,6 +128,11 @@ impl Stream {
         }
     }
 
+    /// Whether nothing more is sent by this side.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ends
+    }
+
     /// What it waits for.
     pub(crate) fn wants(&self) -> Option<Interest> {
         match (self.for_receive.is_none(), !self.waiting.is_empty()) {

@@ -172,7 +172,8 @@ impl Serving {
         let Some(waiting) = stream.for_receive else { return Ok(()) };
         match stream.qp {
             Some(qp) => {
-                if waiting.is_over(now) {
+                // Who has closed waits for the peer to do so, which is behind the message.
+                if waiting.is_over(now) || stream.is_ending() {
                     self.process.let_wait(qp, false);
                 }
                 self.place(now, number, qp, &[])?;

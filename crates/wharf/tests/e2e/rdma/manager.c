@@ -239,12 +239,40 @@ static void migrate(void)
 	end(far);
 }
 
+/* A message that no receive is posted for waits for one up to 5 s, but not when its receiver has disconnected. */
+/* Whether the end of a connection is told at once, whose peer has no receive for a message. */
+static int is_told_at_once(void)
+{
+	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED }, *bad;
+	struct ibv_wc wc;
+	int is_told;
+	connect_both();
+	CHECK(ibv_post_send(near->qp, &wr, &bad) == 0);
+	while (ibv_poll_cq(cq, 1, &wc) == 0)
+		;
+	CHECK(wc.status == IBV_WC_SUCCESS);
+	CHECK(rdma_disconnect(far) == 0);
+	is_told = is_readable(channel, 4000);
+	expect(channel, RDMA_CM_EVENT_DISCONNECTED);
+	expect(channel, RDMA_CM_EVENT_DISCONNECTED);
+	end(near);
+	end(far);
+	return is_told;
+}
+
+static void message_waits(void)
+{
+	/* A busy machine may have been late; the device would wait for 5 s each time. */
+	CHECK(is_told_at_once() || is_told_at_once() || is_told_at_once());
+}
+
 int main(int argc, char **argv)
 {
 	static const struct { const char *name; void (*call)(void); } cases[] = {
 		{ "listen_twice", listen_twice }, { "without_queue_pair", without_queue_pair },
 		{ "listener_ends", listener_ends }, { "connected_ends", connected_ends },
 		{ "unread_events_end", unread_events_end }, { "migrate", migrate },
+		{ "message_waits", message_waits },
 	};
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	/* What does not come is an error, too. */

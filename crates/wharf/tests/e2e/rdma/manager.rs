@@ -51,6 +51,11 @@ fn unread_events_move_with_their_identifier() {
     case("migrate");
 }
 
+#[test]
+fn a_message_without_a_receive_does_not_delay_a_disconnect() {
+    case("message_waits");
+}
+
 /// A device that has no descriptor left for what comes waits, and does not look again and again.
 #[test]
 fn peers_that_say_nothing_keep_no_cpu_busy() {
