@@ -14,6 +14,8 @@ use crate::token::Token;
 
 /// Events that wait for room at most: an application that reads none loses those behind them.
 const WAITING_MAX: usize = 4096;
+/// What of them the kernel holds: some twenty. All of these are read when some are taken back.
+const UNREAD_BYTES: i32 = 8192;
 /// The longest event.
 const EVENT_MAX: usize = rdma::session::MESSAGE_MAX;
 
@@ -30,6 +32,7 @@ impl Outlet {
     /// And the application's end.
     pub(crate) fn new() -> io::Result<(Self, OwnedFd)> {
         let (socket, theirs) = PacketSocket::pair()?;
+        socket.set_send_buffer(UNREAD_BYTES)?;
         let theirs = OwnedFd::from(theirs);
         let given = theirs.try_clone()?;
         Ok((Outlet { socket, theirs: theirs.into(), waiting: VecDeque::new() }, given))
@@ -66,8 +69,8 @@ impl Outlet {
         {
             all.push(buffer[..received.len].to_vec());
         }
-        let waited = std::mem::take(&mut self.waiting);
-        let (taken, left) = all.into_iter().chain(waited).partition(|event| is_it(event));
+        all.extend(std::mem::take(&mut self.waiting));
+        let (taken, left) = all.into_iter().partition(|event| is_it(event));
         self.waiting = VecDeque::from(left);
         self.flush();
         taken
@@ -185,5 +188,38 @@ impl Outlets {
         {
             let _ = epoll.remove(&*outlet);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(events: &[Vec<u8>]) -> Vec<u32> {
+        events.iter().map(|event| u32::from_ne_bytes(event[..].try_into().unwrap())).collect()
+    }
+
+    #[test]
+    fn events_that_are_taken_back_leave_the_others_in_order() {
+        const ALL: u32 = 1000;
+        let (mut outlet, theirs) = Outlet::new().unwrap();
+        let theirs = PacketSocket::from(theirs);
+        let mut buffer = [0; 8];
+        let mut read = || theirs.receive(&mut buffer).map(|_| buffer[..4].to_vec());
+        for number in 0..ALL {
+            outlet.push(&number.to_ne_bytes());
+        }
+        assert!(outlet.waiting.len() > 900, "few of them have to be read to take some back");
+        let mut first = vec![read().unwrap(), read().unwrap()];
+        let is_third =
+            |event: &[u8]| u32::from_ne_bytes(event.try_into().unwrap()).is_multiple_of(3);
+        let taken = outlet.take_back(is_third);
+        assert_eq!(numbers(&taken), (2..ALL).filter(|n| n.is_multiple_of(3)).collect::<Vec<_>>());
+        while let Ok(event) = read() {
+            first.push(event);
+            outlet.flush();
+        }
+        let left = (0..ALL).filter(|n| *n < 2 || !n.is_multiple_of(3));
+        assert_eq!(numbers(&first), left.collect::<Vec<_>>());
     }
 }

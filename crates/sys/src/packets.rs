@@ -103,6 +103,14 @@ impl PacketSocket {
         Ok(PacketSocket(socket))
     }
 
+    /// Lets about so many bytes wait to be received, with what the kernel adds to each message (`SO_SNDBUF`, which it doubles).
+    ///
+    /// # Errors
+    /// What setsockopt(2) says.
+    pub fn set_send_buffer(&self, bytes: i32) -> io::Result<()> {
+        crate::stream::set_option(self, libc::SOL_SOCKET, libc::SO_SNDBUF, &bytes.to_ne_bytes())
+    }
+
     /// Who connected, or listened.
     ///
     /// # Errors
