@@ -45,6 +45,8 @@ pub(crate) struct Stream {
     /// What the carrier had no room for, and how much of that has gone meanwhile.
     waiting: Vec<u8>,
     gone: usize,
+    /// It is to be closed when what is to go before has gone.
+    closes: bool,
     /// Nothing more is to be sent.
     ends: bool,
     /// When it is over, whatever the peer does.
@@ -55,9 +57,9 @@ pub(crate) struct Stream {
 
 impl Stream {
     pub(crate) fn new(carrier: Carrier, qp: Qp, held: Vec<u8>, interest: Interest) -> Self {
-        let (waiting, gone, ends, due) = (Vec::new(), 0, false, None);
+        let (waiting, gone, closes, ends, due) = (Vec::new(), 0, false, false, None);
         let (qp, for_receive, interest) = (Some(qp), None, Some(interest));
-        Stream { carrier, qp, held, for_receive, waiting, gone, ends, due, interest }
+        Stream { carrier, qp, held, for_receive, waiting, gone, closes, ends, due, interest }
     }
 
     /// A message waits for a receive, or none does any more.
@@ -113,6 +115,22 @@ impl Stream {
             }
         }
         sent.map(drop)
+    }
+
+    /// It is to be closed when what is to go before has gone, as long as that goes on: a peer that answers nothing is not
+    /// waited for.
+    pub(crate) fn close(&mut self, now: Nanos) {
+        if !self.closes && !self.ends {
+            self.closes = true;
+            self.moved(now);
+        }
+    }
+
+    /// Bytes have come or gone.
+    pub(crate) fn moved(&mut self, now: Nanos) {
+        if self.closes && !self.ends {
+            self.due = Some(now + CLOSING_MAX);
+        }
     }
 
     /// Closes it behind what was sent.

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 
 use rdma::session::{Hostile, Process};
-use rdma::verbs::{Close, Qp};
+use rdma::verbs::{Close, Qp, State};
 use sys::poll::Interest;
 use wire::Nanos;
 
@@ -118,9 +118,8 @@ impl Serving {
     /// What has come, where it lies if the NIC has it, and else in the buffer.
     fn receive_some(&mut self, now: Nanos, number: u64, buffer: &mut [u8]) -> Result<Came, End> {
         let Serving { streams, calls, process, memory, shared, .. } = self;
-        let Some(Stream { carrier, held, for_receive, qp, .. }) = streams.get_mut(&number) else {
-            return Ok(Came::Nothing);
-        };
+        let Some(stream) = streams.get_mut(&number) else { return Ok(Came::Nothing) };
+        let Stream { carrier, held, for_receive, qp, .. } = stream;
         if for_receive.is_some() {
             return Ok(Came::Nothing);
         }
@@ -142,6 +141,9 @@ impl Serving {
         };
         taken?;
         calls.held_bytes += copied;
+        if matches!(came, Came::Bytes(1..)) {
+            stream.moved(now);
+        }
         if let Some(qp) = qp {
             self.look_whether_it_waits(now, number, qp);
         }
@@ -193,6 +195,9 @@ impl Serving {
             return self.stream_is_over(now, number);
         }
         if let Some(stream) = self.streams.get_mut(&number) {
+            if stream.qp.is_some_and(|qp| self.process.state(qp) != Some(State::Rts)) {
+                stream.close(now);
+            }
             let wants = stream.wants();
             if wants != stream.interest {
                 let was = std::mem::replace(&mut stream.interest, wants);
@@ -215,6 +220,9 @@ impl Serving {
         while stream.has_room() && self.process.wants_transmit(qp) {
             let sent = self.process.transmit(words, now, qp, buffer, &mut self.memory)?;
             all += sent.len;
+            if sent.len > 0 {
+                stream.moved(now);
+            }
             if stream.send(&buffer[..sent.len], &mut self.calls).is_err() {
                 return Ok(false);
             }

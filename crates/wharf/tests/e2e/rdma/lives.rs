@@ -185,3 +185,17 @@ fn a_device_that_is_killed_is_told_and_flushes() {
     server.line_with("disconnected");
     assert!(server.wait().status.success());
 }
+
+#[test]
+fn a_peer_that_does_not_answer_is_left() {
+    let Some(peer) = Peer::new("leave") else { return };
+    let mut device = peer.pair.server.spawn(&mut as_user(&["rdma"]));
+    device.line_with("serves");
+    let _server = peer.serve("exit");
+    let mut client = peer.call("leave");
+    device.signal(Signal::Stop);
+    assert!(wait_until(|| is_stopped(device.id())));
+    peer.go();
+    client.line_with("left");
+    assert!(client.wait().status.success());
+}

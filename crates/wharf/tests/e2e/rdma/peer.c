@@ -4,6 +4,7 @@
  *                          exec (becomes "watch"), exit, fork
  *   peer watch ADDRESS     other memory at the same address, which nothing may change
  *   peer call HOST PORT    writes, reads back and adds until the connection ends, or 2,000 times
+ *   peer leave HOST PORT   reads from a peer that does not answer, disconnects, and is told that this is over
  *   peer wait HOST PORT    posts receives, and waits for the end of the device
  */
 #define _GNU_SOURCE
@@ -150,6 +151,27 @@ static int call(const char *host, const char *port)
 	return 0;
 }
 
+static int leave(const char *host, const char *port)
+{
+	struct window window = { 0, 0 };
+	struct rdma_cm_id *id = connect_to(host, port, &window);
+	struct ibv_sge sge = { (uintptr_t)buffer, PIECE, mr->lkey };
+	struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_READ, .sg_list = &sge, .num_sge = 1 }, *bad;
+	struct ibv_wc wc;
+	while (access(getenv("GO"), F_OK))
+		usleep(1000);
+	wr.wr.rdma.remote_addr = window.addr;
+	wr.wr.rdma.rkey = window.rkey;
+	for (wr.wr_id = 0; wr.wr_id < RECEIVES; wr.wr_id++)
+		CHECK(ibv_post_send(id->qp, &wr, &bad) == 0);
+	CHECK(rdma_disconnect(id) == 0);
+	expect(RDMA_CM_EVENT_DISCONNECTED, NULL);
+	for (uint64_t i = 0; i < RECEIVES; i++)
+		CHECK(ibv_poll_cq(cq, 1, &wc) == 1 && wc.status == IBV_WC_WR_FLUSH_ERR && wc.wr_id == i);
+	printf("left\n");
+	return 0;
+}
+
 static volatile sig_atomic_t hung_up;
 
 static void hang_up(int signal)
@@ -272,5 +294,7 @@ int main(int argc, char **argv)
 		return serve(argv[2], argv[3], argv);
 	if (!strcmp(argv[1], "call"))
 		return call(argv[2], argv[3]);
+	if (!strcmp(argv[1], "leave"))
+		return leave(argv[2], argv[3]);
 	return wait_for_end(argv[2], argv[3]);
 }
