@@ -2,6 +2,7 @@
 
 #[cfg(target_arch = "x86_64")]
 mod before;
+mod children;
 mod data;
 mod epoll;
 mod files;

@@ -18,13 +18,13 @@ pub(super) fn restore_all(reason: RestoreReason) {
     }
 }
 
-extern "C" fn before_fork() {
+pub(super) extern "C" fn before_fork() {
     if session::is_own() {
         connection::all().for_each(Connection::share);
     }
 }
 
-extern "C" fn in_child() {
+pub(super) extern "C" fn in_child() {
     session::forget();
     super::files::forget_sets();
     super::poll::forget_waiter();

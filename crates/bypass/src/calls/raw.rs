@@ -2,7 +2,9 @@
 
 use libc::{c_int, c_long, c_uint, c_ulong, c_void, size_t, socklen_t};
 
-use super::{data, epoll, files, messages, options, poll, process, select, sockets, transfer};
+use super::{
+    children, data, epoll, files, messages, options, poll, process, select, sockets, transfer,
+};
 use crate::os;
 use crate::trap;
 
@@ -135,6 +137,10 @@ pub unsafe extern "C-unwind" fn syscall(
                 let (path, arguments, environment) = (b as *const _, c as *const _, d as *const _);
                 process::execveat(fd, path, arguments, environment, e as c_int).into()
             }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_fork | libc::SYS_vfork => children::fork_by_number(),
+            libc::SYS_clone => children::clone_by_number([a, b, c, d, e, f]),
+            libc::SYS_clone3 => children::clone3_by_number([a, b, c, d, e, f]),
             // Its calls would come past this library.
             libc::SYS_io_uring_setup => os::fail(libc::ENOSYS) as c_long,
             _ => trap::call(number, [a, b, c, d, e, f]),

@@ -114,8 +114,10 @@ impl Connection {
         }
         let errno = os::errno();
         // One that is being closed, or is to stay, waits until it has seen that, or is seen here.
+        // A process that was made past the layer has the sessions of its parent's.
         let is_there = self.descriptors.load(Ordering::SeqCst) != ENDING
-            && !self.is_settled.load(Ordering::SeqCst);
+            && !self.is_settled.load(Ordering::SeqCst)
+            && session::is_own();
         if is_there && self.state.load(Ordering::Acquire) == KERNEL && self.is_alone() {
             self.offer_alone(session);
         }

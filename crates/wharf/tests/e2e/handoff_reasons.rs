@@ -190,7 +190,7 @@ const CASES: [(&str, Option<&str>); 28] = [
     ("stream", Some("unserved")),
 ];
 
-fn up() -> Option<Up> {
+pub(crate) fn up() -> Option<Up> {
     if !have(&["python3"]) {
         return None;
     }
@@ -198,13 +198,13 @@ fn up() -> Option<Up> {
 }
 
 /// Why connections went back, and how many.
-fn restored(up: &Up) -> BTreeMap<String, u64> {
+pub(crate) fn restored(up: &Up) -> BTreeMap<String, u64> {
     up.all_counted();
     up.group("handoff_restored").filter(|(_, count)| *count > 0).collect()
 }
 
 /// A connection that is at the NIC when the program does this with it.
-fn does(up: &Up, what: &str) -> TcpStream {
+pub(crate) fn does(up: &Up, what: &str) -> TcpStream {
     let before = up.counter("handoff", "handoffs");
     let mut stream = connect(&up.hosts, Ip::V4);
     assert!(wait_until(|| up.counter("handoff", "handoffs") > before), "{what}: at the kernel");
@@ -213,7 +213,12 @@ fn does(up: &Up, what: &str) -> TcpStream {
 }
 
 /// The connection goes back for this reason alone, if there is one, and lives on.
-fn goes_back(up: &Up, before: &BTreeMap<String, u64>, stream: TcpStream, reason: Option<&str>) {
+pub(crate) fn goes_back(
+    up: &Up,
+    before: &BTreeMap<String, u64>,
+    stream: TcpStream,
+    reason: Option<&str>,
+) {
     let mut wanted = before.clone();
     reason.into_iter().for_each(|reason| *wanted.entry(reason.to_owned()).or_default() += 1);
     let has = wait_until(|| reason.is_none() || restored(up) == wanted);

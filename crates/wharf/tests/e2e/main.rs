@@ -24,6 +24,7 @@ mod handoff_kept;
 mod handoff_memory;
 mod handoff_nics;
 mod handoff_obstacles;
+mod handoff_processes;
 mod handoff_programs;
 mod handoff_reasons;
 mod handoff_refused;

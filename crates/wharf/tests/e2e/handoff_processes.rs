@@ -1,0 +1,75 @@
+//! Children of a program that are made by other means than fork(3), and have its connections: what the child has lives on
+//! when the parent has closed it.
+
+use std::collections::BTreeMap;
+
+use crate::handoff::serve;
+use crate::handoff_reasons::{does, goes_back, restored, up};
+
+/// Does what the first line of a connection names. Where a child has the connection, this one closes it, and the child
+/// says so after the second line, and is an echo server then.
+const DOES: &str = r#"
+import ctypes, mmap, os, signal, socket, struct
+libc = ctypes.CDLL(None, use_errno=True)
+CLONE = 56 if os.uname().machine == 'x86_64' else 220
+def line(c):
+    while c.recv(1) != b'\n': pass
+def serve(c):
+    line(c)
+    c.sendall(b'done\n')
+    while True:
+        d = c.recv(65536)
+        if not d: return c.close()
+        c.sendall(d)
+def serves(c):
+    try: serve(c)
+    finally: os._exit(0)
+def forks(c, child):
+    if child == 0: serves(c)
+    assert child > 0, child
+    c.close()
+def forked_alone(c): forks(c, libc._Fork())
+def forked_by_number(c): forks(c, libc.syscall(57))
+def vforked_by_number(c): forks(c, libc.syscall(58))
+def cloned_by_number(c): forks(c, libc.syscall(CLONE, signal.SIGCHLD, 0, 0, 0, 0))
+def cloned3_by_number(c):
+    given = ctypes.create_string_buffer(struct.pack('11Q', 0, 0, 0, 0, signal.SIGCHLD, *[0] * 6))
+    forks(c, libc.syscall(435, given, 88))
+def cloned(c):
+    stack = mmap.mmap(-1, 1 << 23)
+    top = ctypes.addressof(ctypes.c_char.from_buffer(stack)) + len(stack)
+    run = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(lambda argument: serves(c))
+    forks(c, libc.clone(run, ctypes.c_void_p(top), signal.SIGCHLD, None))
+s = socket.socket()
+s.bind(('', 7000)); s.listen(64); print('listens', flush=True)
+while True:
+    c = s.accept()[0]
+    name = b''
+    while not name.endswith(b'\n'): name += c.recv(1)
+    globals()[name.decode().strip()](c)
+    if c.fileno() >= 0: serve(c)
+"#;
+
+/// The program does this; what a child has goes back for this reason.
+fn each_does(all: &[&str], reason: Option<&str>) {
+    let Some(up) = up() else { return };
+    let _server = serve(&up.hosts, "at_accept", DOES);
+    for what in all {
+        println!("{what}");
+        let before: BTreeMap<String, u64> = restored(&up);
+        goes_back(&up, &before, does(&up, what), reason);
+    }
+    up.nothing_went_wrong();
+}
+
+#[test]
+fn children_past_fork_share_no_connection_with_the_nic() {
+    each_does(&["forked_alone", "cloned_by_number", "cloned3_by_number", "cloned"], Some("fork"));
+}
+
+/// There are no such numbers elsewhere.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn children_by_the_number_of_fork_share_no_connection_with_the_nic() {
+    each_does(&["forked_by_number", "vforked_by_number"], Some("fork"));
+}
