@@ -293,10 +293,9 @@ impl Session {
         sent
     }
 
-    /// Wants a connection back.
-    pub(crate) fn restore(&self, cid: Cid, reason: RestoreReason) {
-        // wharf that has ended has given all back.
-        let _ = os::send(self.socket, &Message::Restore(cid, reason).encode(), None);
+    /// Wants a connection back. Returns whether wharf hears of it: one that has ended has given all back.
+    pub(crate) fn restore(&self, cid: Cid, reason: RestoreReason) -> bool {
+        os::send(self.socket, &Message::Restore(cid, reason).encode(), None).is_ok()
     }
 
     /// Tells the worker that has the command's connection; whether it hears of it. It does not if this thread is telling it

@@ -78,6 +78,8 @@ before! {
     execl: executes;
     execlp: executes;
     execle: executes;
+    system: spawns;
+    popen: spawns;
     dprintf: writes;
     vdprintf: writes;
     __dprintf_chk: writes;
@@ -86,7 +88,14 @@ before! {
 
 /// Another program is to take the place of this one.
 fn executes(_path: usize) {
-    process::restore_all(RestoreReason::Exec);
+    process::before_exec();
+}
+
+/// A shell is to be executed by a child that libc makes inside.
+fn spawns(command: usize) {
+    if command != 0 {
+        process::inherits(|_| false);
+    }
 }
 
 /// libc writes to this descriptor.

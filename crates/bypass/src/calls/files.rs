@@ -82,6 +82,8 @@ fn duplicate(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
 #[inline(always)]
 fn duplicate_known(word: Word, call: impl FnOnce() -> c_int) -> c_int {
     if !session::is_own() {
+        // A child hands it on, by a number that is not known here.
+        connection::of(word).into_iter().for_each(Connection::give);
         return call();
     }
     let Some(connection) = connection::of(word) else {
@@ -119,15 +121,15 @@ fn unserved(fd: c_int) {
 /// Duplicates a descriptor onto another by `call`, which closes that.
 #[inline]
 fn duplicate_onto(fd: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    if fd == to {
+        return call();
+    }
     if STANDARD.contains(&to) && session::is_own() {
         // libc's streams read and write past this library.
         unserved(fd);
     }
-    if table::word(to).is_null() {
+    if table::word(to).is_null() || !session::is_own() {
         return duplicate(fd, call);
-    }
-    if fd == to || !session::is_own() {
-        return call();
     }
     let closing = connection::at(to).map(|connection| connection.prepare(to));
     duplicate(fd, || {

@@ -15,6 +15,7 @@ mod process;
 mod raw;
 mod select;
 mod sockets;
+mod spawn;
 mod stream;
 mod threads;
 mod transfer;

@@ -10,12 +10,32 @@ use crate::session;
 use crate::sharers::{self, Number};
 use crate::table;
 
-/// All connections go back to the kernel. A child that has this one's memory, as after vfork(2), has none of its own: what
-/// it has inherited is open here still.
+/// All connections go back to the kernel.
 pub(super) fn restore_all(reason: RestoreReason) {
+    connection::all().for_each(|connection| connection.restore(reason));
+}
+
+/// Another program is about to take the place of this one. A child that has its parent's memory, as after vfork(2), leaves
+/// that what it does not hand on.
+pub(super) fn before_exec() {
     if session::is_own() {
-        connection::all().for_each(|connection| connection.restore(reason));
+        restore_all(RestoreReason::Exec);
+    } else {
+        inherits(|_| false);
     }
+}
+
+/// Another program is about to have the connections that execve(2) does not close, and these.
+pub(super) fn inherits(is_given: impl Fn(c_int) -> bool) {
+    let errno = os::errno();
+    for fd in table::all() {
+        if let Some(connection) = connection::at(fd).filter(|connection| !connection.is_settled())
+            && (is_given(fd) || os::outlives_exec(fd))
+        {
+            connection.give();
+        }
+    }
+    os::set_errno(errno);
 }
 
 pub(super) extern "C" fn before_fork() {
@@ -36,11 +56,11 @@ pub(super) extern "C" fn in_child() {
 /// Another program takes the place of this one, by `exec`, which returns if that cannot be. What of the connections that
 /// program does not get, this process has no more.
 fn replace(exec: impl FnOnce() -> c_int) -> c_int {
-    restore_all(RestoreReason::Exec);
+    before_exec();
     let stays = |connection: &'static Connection| {
         let is_its =
             |fd: &c_int| connection::at(*fd).is_some_and(|its| std::ptr::eq(its, connection));
-        table::all().filter(is_its).any(|fd| !os::closes_at_exec(fd))
+        table::all().filter(is_its).any(os::outlives_exec)
     };
     let closed = |connection: &'static Connection| {
         let shared = connection.shared().filter(|_| !stays(connection))?;

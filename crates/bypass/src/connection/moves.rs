@@ -29,6 +29,8 @@ const SHARED_REST: u64 = 10_000_000;
 const LACKING_REST: u64 = 1_000_000_000;
 /// How often a process that forks yields to a thread that offers a connection: some milliseconds.
 const OFFER_YIELDS: u32 = 10_000;
+/// How long a child that shares its parent's memory waits at a time for a connection to move, in nanoseconds.
+const PAUSE: u32 = 100_000;
 /// In `owed`: a connection that was closed had the number.
 const LEFT: u32 = 1 << 31;
 
@@ -253,6 +255,40 @@ impl Connection {
         // A thread that offers it either has seen that, or is seen here.
         self.wait_for_offer();
         self.give_back(reason);
+        if self.state.load(Ordering::Acquire) == KERNEL {
+            self.set_stay();
+        }
+    }
+
+    /// Another program is about to have the connection, which is the kernel's from now on.
+    pub(crate) fn give(&'static self) {
+        if session::is_own() {
+            self.restore(RestoreReason::Exec);
+        } else {
+            self.give_of_parent();
+        }
+    }
+
+    /// The same in a child that has its parent's memory, as after vfork(2). The child's descriptors may be others already,
+    /// and so the rest of what there is to do is left to the parent's next call.
+    fn give_of_parent(&'static self) {
+        self.is_settled.store(true, Ordering::SeqCst);
+        self.wait_for_offer();
+        let mut asked = false;
+        while self.state.load(Ordering::Acquire) == AWAY
+            && let Some(at) = self.nic()
+            && let place @ (Place::Nic | Place::Moving) = self.look(&at)
+        {
+            if place == Place::Nic && !asked {
+                asked = at.session.restore(at.cid, RestoreReason::Exec);
+                if !asked {
+                    // The child has closed the session's socket, past the layer.
+                    return;
+                }
+            }
+            // Nor is that asked meanwhile whether wharf is there.
+            os::pause(PAUSE);
+        }
         if self.state.load(Ordering::Acquire) == KERNEL {
             self.set_stay();
         }

@@ -147,11 +147,11 @@ pub(crate) fn has_exited(process: u32) -> bool {
     unsafe { trap!(libc::SYS_kill, process as libc::pid_t, 0) < 0 && errno() == libc::ESRCH }
 }
 
-/// Whether the descriptor is closed by execve(2).
-pub(crate) fn closes_at_exec(fd: c_int) -> bool {
+/// Whether the descriptor is open, and execve(2) does not close it.
+pub(crate) fn outlives_exec(fd: c_int) -> bool {
     // SAFETY: F_GETFD takes integers only.
     let flags = unsafe { trap!(libc::SYS_fcntl, fd, libc::F_GETFD) };
-    flags >= 0 && flags as c_int & libc::FD_CLOEXEC != 0
+    flags >= 0 && flags as c_int & libc::FD_CLOEXEC == 0
 }
 
 /// Whether a descriptor is an epoll set.

@@ -9,24 +9,58 @@ use crate::handoff_reasons::{does, goes_back, restored, up};
 /// Does what the first line of a connection names. Where a child has the connection, this one closes it, and the child
 /// says so after the second line, and is an echo server then.
 const DOES: &str = r#"
-import ctypes, mmap, os, signal, socket, struct
+import ctypes, mmap, os, signal, socket, struct, subprocess, sys
 libc = ctypes.CDLL(None, use_errno=True)
 CLONE = 56 if os.uname().machine == 'x86_64' else 220
+ECHOES = '''
+import socket, sys
 def line(c):
-    while c.recv(1) != b'\n': pass
+    while c.recv(1) != b'\\n': pass
 def serve(c):
     line(c)
-    c.sendall(b'done\n')
+    c.sendall(b'done\\n')
     while True:
         d = c.recv(65536)
         if not d: return c.close()
         c.sendall(d)
+if len(sys.argv) > 1: serve(socket.socket(fileno=int(sys.argv[1])))
+'''
+exec(ECHOES)
+os.environ['ECHOES'] = ECHOES
+def words(fd): return ['python3', '-u', '-c', ECHOES, str(fd)]
 def serves(c):
     try: serve(c)
     finally: os._exit(0)
 def forks(c, child):
     if child == 0: serves(c)
     assert child > 0, child
+    c.close()
+def beside(c):
+    os.waitpid(os.posix_spawnp('true', ['true'], os.environ), 0)
+    subprocess.run(['true'], check=True)
+    assert libc.system(b'true') == 0
+def spawned(c):
+    os.posix_spawnp('python3', words(0), os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, c.fileno(), 0)])
+    c.close()
+def spawned_by_path(c):
+    where = [(os.POSIX_SPAWN_CLOSE, 1), (os.POSIX_SPAWN_DUP2, c.fileno(), 0)]
+    os.posix_spawn(sys.executable, words(0), os.environ, file_actions=where)
+    c.close()
+def spawned_with_all(c):
+    os.set_inheritable(c.fileno(), True)
+    os.posix_spawnp('python3', words(c.fileno()), os.environ)
+    c.close()
+def vforked(c):
+    assert subprocess._USE_VFORK
+    subprocess.Popen(words(0), stdin=c)
+    c.close()
+def by_shell(c):
+    os.set_inheritable(c.fileno(), True)
+    assert libc.system(b'python3 -u -c "$ECHOES" %d <&- &' % c.fileno()) == 0
+    c.close()
+def by_pipe(c):
+    os.set_inheritable(c.fileno(), True)
+    assert libc.popen(b'python3 -u -c "$ECHOES" %d' % c.fileno(), b'r')
     c.close()
 def forked_alone(c): forks(c, libc._Fork())
 def forked_by_number(c): forks(c, libc.syscall(57))
@@ -60,6 +94,22 @@ fn each_does(all: &[&str], reason: Option<&str>) {
         goes_back(&up, &before, does(&up, what), reason);
     }
     up.nothing_went_wrong();
+}
+
+#[test]
+fn what_no_child_has_stays_on_the_nic() {
+    each_does(&["beside"], None);
+}
+
+#[test]
+fn a_program_that_libc_starts_gets_its_connections_from_the_kernel() {
+    let all = ["spawned", "spawned_by_path", "spawned_with_all", "by_shell", "by_pipe"];
+    each_does(&all, Some("exec"));
+}
+
+#[test]
+fn a_program_that_a_child_of_vfork_executes_gets_its_connections_from_the_kernel() {
+    each_does(&["vforked"], Some("exec"));
 }
 
 #[test]
