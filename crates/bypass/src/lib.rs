@@ -11,6 +11,7 @@
 //! | `connection` | one connection: offered, read, written, restored |
 //! | `connection::epoll` | the registrations of connections in epoll sets |
 //! | `table`, `pool` | what each descriptor is, and where that lies |
+//! | `own` | descriptors of the layer's own |
 //! | `sharers` | which processes have a connection, after fork(2) |
 //! | `session` | each wharf: its socket, its memory, its rings of commands; which there are |
 //! | `lock` | a lock that knows its thread |
@@ -35,6 +36,7 @@ mod connection;
 mod lock;
 mod names;
 mod os;
+mod own;
 mod policy;
 mod pool;
 mod real;

@@ -21,6 +21,7 @@ pub(crate) use self::nics::{
 };
 use self::numbers::Numbers;
 use crate::lock::Lock;
+use crate::own::{self, Own};
 use crate::policy::Policies;
 use crate::{names, os};
 
@@ -33,12 +34,12 @@ pub(crate) struct Session {
     /// Index of the host's interface.
     pub(crate) interface: u32,
     /// Readable when wharf is gone.
-    pub(crate) socket: c_int,
+    pub(crate) socket: Own,
     /// Readable edge by edge when wharf wakes the process.
-    pub(crate) wake: c_int,
+    pub(crate) wake: Own,
     /// Hangs up when wharf and its guard are gone, and no service manager keeps its other end for the next wharf: nobody
     /// puts connections back any more.
-    alive: c_int,
+    alive: Own,
     shared: Shared<'static>,
     /// All are there.
     workers: &'static [Option<Worker>],
@@ -58,7 +59,7 @@ pub(crate) struct Session {
 
 /// One worker of wharf's, which has some of the connections.
 struct Worker {
-    doorbell: c_int,
+    doorbell: Own,
     to_nic: Lock<Producer<'static>>,
     to_app: Lock<Consumer<'static>>,
 }
@@ -85,6 +86,7 @@ const NEXT_WHARF: u64 = 30_000_000_000;
 extern "C" fn loaded() {
     PROCESS.store(os::process(), Ordering::Relaxed);
     os::begin_ticks();
+    own::begin();
     nics::name();
 }
 
@@ -102,27 +104,28 @@ pub(crate) fn is_own() -> bool {
 /// In the child after fork: the sessions are the parent's. New ones begin when they are asked for.
 pub(crate) fn forget() {
     nics::forget();
+    own::forget();
     PROCESS.store(os::process(), Ordering::Relaxed);
 }
 
 impl Session {
     /// With the wharf at this address, as that of this place in the list of NICs.
     fn begin(address: &[u8], place: usize, policy: Option<Policy>) -> Option<&'static Session> {
-        let socket = os::connect(address)?;
+        let socket = Own::new(os::connect(address)?);
         // Only root can put a file into the directory of the others.
-        let is_trusted = address[0] != b'@' || os::is_trusted(socket);
+        let is_trusted = address[0] != b'@' || os::is_trusted(socket.fd());
         let session = is_trusted.then(|| Session::on(socket, place, policy)).flatten();
         let session = session.and_then(os::keep);
         if session.is_none() {
-            os::close(socket);
+            socket.close();
         }
         session
     }
 
-    fn on(socket: c_int, place: usize, policy: Option<Policy>) -> Option<Session> {
-        os::send(socket, &Message::Hello.encode(), None).ok()?;
+    fn on(socket: Own, place: usize, policy: Option<Policy>) -> Option<Session> {
+        os::send(socket.fd(), &Message::Hello.encode(), None).ok()?;
         let mut bytes = [0; MESSAGE_LEN];
-        let received = os::receive(socket, &mut bytes).ok()?;
+        let received = os::receive(socket.fd(), &mut bytes).ok()?;
         let session = match Message::decode(&bytes[..received.len]) {
             Ok(Message::Welcome(welcome)) => {
                 Session::by(welcome, socket, received.descriptors(), (place, policy))
@@ -137,7 +140,7 @@ impl Session {
 
     fn by(
         Welcome { layout, interface }: Welcome,
-        socket: c_int,
+        socket: Own,
         descriptors: &[c_int],
         (place, policy): (usize, Option<Policy>),
     ) -> Option<Session> {
@@ -146,29 +149,30 @@ impl Session {
             return None;
         }
         let shared = Shared::new(layout, os::map(*memory, layout.bytes())?).ok()?;
-        // There is each of them, as of the memory that was just looked at.
+        let has_rings = |number| shared.to_nic(number).is_ok() && shared.to_app(number).is_ok();
+        if !(0..layout.workers).all(has_rings) {
+            return None;
+        }
+        let numbers = Numbers::new(layout.connections)?;
+        // There is each of them. From here on the descriptors are others.
         let worker = |number: usize| {
             let (to_nic, to_app) = (shared.to_nic(number as u32), shared.to_app(number as u32));
             let (to_nic, to_app) = (to_nic.ok()?, to_app.ok()?);
             Some(Worker {
-                doorbell: doorbells[number],
+                doorbell: Own::new(doorbells[number]),
                 to_nic: Lock::new(Producer::new(to_nic)),
                 to_app: Lock::new(Consumer::new(to_app)),
             })
         };
         let workers = os::keep_each(doorbells.len(), worker)?;
-        if workers.iter().any(Option::is_none) {
-            return None;
-        }
-        let numbers = Numbers::new(layout.connections)?;
         os::close(*memory);
         Some(Session {
             number: BEGUN.fetch_add(1, Ordering::AcqRel) + 1,
             place,
             interface,
             socket,
-            wake: *wake,
-            alive: *alive,
+            wake: Own::new(*wake),
+            alive: Own::new(*alive),
             shared,
             workers,
             numbers,
@@ -200,7 +204,7 @@ impl Session {
     /// The program has closed the connection.
     pub(crate) fn close(&self, cid: Cid) {
         // wharf that has ended has forgotten it.
-        let _ = os::send(self.socket, &Message::Close(cid).encode(), None);
+        let _ = os::send(self.socket.fd(), &Message::Close(cid).encode(), None);
     }
 
     /// The number of a connection that was closed is free when wharf has done with it.
@@ -210,7 +214,7 @@ impl Session {
 
     /// Whether wharf is there, looked at anew.
     pub(crate) fn looks_alive(&self) -> bool {
-        if !self.is_dead() && os::has_ended(self.socket) {
+        if !self.is_dead() && os::has_ended(self.socket.fd()) {
             self.dead_since.store(os::now(), Ordering::Release);
         }
         !self.is_dead()
@@ -275,7 +279,8 @@ impl Session {
             return false;
         }
         let is_late = || os::now().saturating_sub(dead_since) > NEXT_WHARF;
-        if !self.is_lost.load(Ordering::Acquire) && (os::has_hung_up(self.alive) || is_late()) {
+        if !self.is_lost.load(Ordering::Acquire) && (os::has_hung_up(self.alive.fd()) || is_late())
+        {
             self.is_lost.store(true, Ordering::Release);
         }
         self.is_lost.load(Ordering::Acquire)
@@ -288,14 +293,14 @@ impl Session {
 
     /// Offers a connection. Returns whether wharf hears of it.
     pub(crate) fn offer(&self, cid: Cid, fd: c_int) -> bool {
-        let sent = os::send(self.socket, &Message::Offer(cid).encode(), Some(fd)).is_ok();
+        let sent = os::send(self.socket.fd(), &Message::Offer(cid).encode(), Some(fd)).is_ok();
         self.offers.fetch_add(u64::from(sent), Ordering::Relaxed);
         sent
     }
 
     /// Wants a connection back. Returns whether wharf hears of it: one that has ended has given all back.
     pub(crate) fn restore(&self, cid: Cid, reason: RestoreReason) -> bool {
-        os::send(self.socket, &Message::Restore(cid, reason).encode(), None).is_ok()
+        os::send(self.socket.fd(), &Message::Restore(cid, reason).encode(), None).is_ok()
     }
 
     /// Tells the worker that has the command's connection; whether it hears of it. It does not if this thread is telling it
@@ -333,7 +338,7 @@ impl Session {
     fn ring(&self, number: u32, worker: &Worker) {
         let word = self.shared.nic_doorbell(number);
         if word.is_some_and(|word| Doorbell::new(word).must_ring()) {
-            os::ring(worker.doorbell);
+            os::ring(worker.doorbell.fd());
         }
     }
 
@@ -358,11 +363,5 @@ impl Session {
     /// Where wharf counts how often it asks for connections.
     fn picks_word(&self) -> &'static AtomicU64 {
         self.shared.picks()
-    }
-
-    /// The descriptors are closed, as they are the parent's.
-    fn forget(&self) {
-        let doorbells = self.workers.iter().flatten().map(|worker| worker.doorbell);
-        [self.socket, self.wake, self.alive].into_iter().chain(doorbells).for_each(os::close);
     }
 }

@@ -8,11 +8,15 @@ use libc::c_int;
 pub(crate) const DESCRIPTORS: usize = 1 << 16;
 
 /// What a descriptor is: where that lies, and in the highest bit, which no address of a process has, which of two kinds it
-/// is of. Null for what the layer knows nothing of.
+/// is of; or which of the layer's own. Null for what the layer knows nothing of.
 pub(crate) type Word = *mut u8;
 
 /// A word of an epoll set has it, and one of a connection does not: what is above zero is a connection.
 pub(crate) const SET: usize = 1 << (usize::BITS - 1);
+/// Descriptors of the layer's own that there can be at a time.
+pub(crate) const OWN_MAX: usize = 1 << 14;
+/// A word of one is this or larger, as no other is: a number with a sign that is negative, and small.
+pub(crate) const OWN: usize = OWN_MAX.wrapping_neg();
 
 static TABLE: [AtomicPtr<u8>; DESCRIPTORS] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; DESCRIPTORS];
@@ -52,6 +56,19 @@ pub(crate) fn exchange(fd: c_int, old: Word, new: Word) -> bool {
     place.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).is_ok()
 }
 
+/// The same of a descriptor of the layer's own, which is not among [`all`].
+pub(crate) fn mark(fd: c_int, word: Word) {
+    if let Some(place) = TABLE.get(fd as usize) {
+        place.store(word, Ordering::Release);
+    }
+}
+
+/// The same as [`exchange`] of a descriptor that was marked.
+pub(crate) fn exchange_own(fd: c_int, old: Word, new: Word) -> bool {
+    let Some(place) = TABLE.get(fd as usize) else { return false };
+    place.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).is_ok()
+}
+
 #[inline]
 fn include(fd: c_int) {
     if fd >= END.load(Ordering::Relaxed) {
@@ -64,7 +81,7 @@ pub(crate) fn has_room(fd: c_int) -> bool {
     usize::try_from(fd).is_ok_and(|fd| fd < DESCRIPTORS)
 }
 
-/// All descriptors that may be something.
+/// All descriptors that may be something of the program's.
 pub(crate) fn all() -> std::ops::Range<c_int> {
     0..END.load(Ordering::Acquire)
 }

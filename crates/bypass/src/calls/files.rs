@@ -5,6 +5,7 @@ use libc::{c_int, c_uint, c_ulong, c_void};
 use super::sockets;
 use crate::connection::{self, Connection, epoll};
 use crate::os;
+use crate::own;
 use crate::real::{kernel, real};
 use crate::session;
 use crate::table::{self, Word};
@@ -19,9 +20,14 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     extern "C-unwind" fn known(fd: c_int, word: Word) -> c_int {
         if session::is_own() {
             let is_done = connection::of(word).is_some_and(|one| one.close_plainly(fd));
+            if !is_done && own::is(word) {
+                return has_none();
+            }
             if !is_done {
                 close_rest(fd, word);
             }
+        } else if own::is(word) {
+            return has_none();
         }
         // SAFETY: it takes an integer.
         unsafe { kernel(fd) }
@@ -29,6 +35,12 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     let word = table::word(fd);
     // SAFETY: it takes an integer.
     if word.is_null() { unsafe { kernel(fd) } } else { known(fd, word) }
+}
+
+/// The program has no such descriptor: it is the layer's.
+#[cold]
+fn has_none() -> c_int {
+    os::fail(libc::EBADF) as c_int
 }
 
 /// A descriptor is about to be closed with which more is to be done.
@@ -55,7 +67,12 @@ fn close_all(which: impl Fn(c_int) -> bool) {
 pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 && first <= last {
         close_all(|fd| (first..=last).contains(&(fd as c_uint)));
+        return own::around(first, last, |first, last| kernel_close_range(first, last, flags));
     }
+    kernel_close_range(first, last, flags)
+}
+
+fn kernel_close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     // SAFETY: it takes integers.
     unsafe { real!(close_range(first, last, flags): fn(c_uint, c_uint, c_int) -> c_int) }
 }
@@ -65,8 +82,15 @@ pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: 
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
     close_all(|fd| fd >= first);
-    // SAFETY: it takes an integer.
-    unsafe { real!(closefrom(first): fn(c_int) -> ()) }
+    own::around(first.max(0) as c_uint, c_uint::MAX, |first, last| {
+        if last == c_uint::MAX {
+            // SAFETY: it takes an integer.
+            unsafe { real!(closefrom(first as c_int): fn(c_int) -> ()) };
+        } else if kernel_close_range(first, last, 0) < 0 {
+            (first..=last).for_each(|fd| os::close(fd as c_int));
+        }
+        0
+    });
 }
 
 /// Duplicates a descriptor by `call`: the new one is what that one is.
@@ -128,8 +152,17 @@ fn duplicate_onto(fd: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
         // libc's streams read and write past this library.
         unserved(fd);
     }
-    if table::word(to).is_null() || !session::is_own() {
+    let word = table::word(to);
+    if word.is_null() || !session::is_own() {
         return duplicate(fd, call);
+    }
+    if own::is(word) {
+        own::make_way(to);
+        let new = duplicate(fd, call);
+        if new < 0 {
+            os::close(to);
+        }
+        return new;
     }
     let closing = connection::at(to).map(|connection| connection.prepare(to));
     duplicate(fd, || {

@@ -10,6 +10,7 @@ use crate::connection::asked;
 use crate::connection::epoll::{self, poll_events};
 use crate::connection::{self, Connection, Patience, Stays};
 use crate::os;
+use crate::own::Own;
 use crate::real::{kernel, real};
 use crate::session;
 use crate::table::{self, Word};
@@ -17,18 +18,16 @@ use crate::trap::trap;
 
 /// The thread's own epoll descriptor, and when it was made, as a generation of sessions. It has the eventfd of each edge by
 /// edge: each time a wharf wakes the process every thread that waits sees it, and none takes it from another.
-struct Waiter(Cell<c_int>, Cell<u32>);
+struct Waiter(Cell<Option<Own>>, Cell<u32>);
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        if self.0.get() >= 0 {
-            os::close(self.0.get());
-        }
+        self.0.take().into_iter().for_each(Own::close);
     }
 }
 
 thread_local! {
-    static WAITER: Waiter = const { Waiter(Cell::new(-1), Cell::new(0)) };
+    static WAITER: Waiter = const { Waiter(Cell::new(None), Cell::new(0)) };
 }
 
 /// The thread's, made when it is first asked for; -1 if there can be none.
@@ -36,37 +35,32 @@ fn waiter() -> c_int {
     WAITER
         .try_with(|waiter| {
             let generation = session::generation();
-            if waiter.1.replace(generation) != generation && waiter.0.get() >= 0 {
+            if waiter.1.replace(generation) != generation {
                 // There is another session.
-                os::close(waiter.0.replace(-1));
+                waiter.0.take().into_iter().for_each(Own::close);
             }
-            if waiter.0.get() < 0 {
-                waiter.0.set(make_waiter());
-            }
-            waiter.0.get()
+            let own = waiter.0.get().unwrap_or_else(make_waiter);
+            waiter.0.set(Some(own));
+            own.fd()
         })
         .unwrap_or(-1)
 }
 
-/// After fork, in the child: the descriptor is the parent's session's.
+/// After fork, in the child: the descriptor was the parent's session's.
 pub(super) fn forget_waiter() {
-    let _ = WAITER.try_with(|waiter| {
-        if waiter.0.get() >= 0 {
-            os::close(waiter.0.replace(-1));
-        }
-    });
+    let _ = WAITER.try_with(|waiter| waiter.0.set(None));
 }
 
-fn make_waiter() -> c_int {
+fn make_waiter() -> Own {
     // SAFETY: it takes an integer.
-    let fd = unsafe { trap!(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC) } as c_int;
+    let waiter = Own::new(unsafe { trap!(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC) } as c_int);
     for own in session::all().flat_map(|session| [session.wake, session.socket]) {
         let mut event = epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: 0 };
         let add = libc::EPOLL_CTL_ADD;
         // SAFETY: `event` is readable.
-        unsafe { trap!(libc::SYS_epoll_ctl, fd, add, own, &raw mut event) };
+        unsafe { trap!(libc::SYS_epoll_ctl, waiter.fd(), add, own.fd(), &raw mut event) };
     }
-    fd
+    waiter
 }
 
 /// The process was woken: that is over.

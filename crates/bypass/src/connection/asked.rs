@@ -137,6 +137,6 @@ pub(crate) fn offer() -> bool {
 /// The same for a call that has something to give, and does not wait: where there are more, a later one is woken.
 pub(crate) fn offer_in_passing() {
     if is_due() && offer() {
-        session::all().for_each(|session| os::ring(session.wake));
+        session::all().for_each(|session| os::ring(session.wake.fd()));
     }
 }

@@ -9,6 +9,7 @@ use libc::c_int;
 
 use super::{ABSENT, Connection, ENDING, KERNEL, OFFERING, POOL, epoll};
 use crate::os::{self, Quiet};
+use crate::own;
 use crate::sharers::{self, Number};
 use crate::table::{self, Word};
 
@@ -34,6 +35,7 @@ pub(crate) fn forget_stale(fd: c_int) {
         connection.prepare(fd).finish();
     }
     epoll::closed(fd);
+    own::lost(fd);
 }
 
 /// In the child after fork: connections as they are at the kernel.

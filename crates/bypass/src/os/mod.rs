@@ -49,6 +49,20 @@ pub(crate) fn close(fd: c_int) {
     unsafe { trap!(libc::SYS_close, fd) };
 }
 
+/// Another descriptor of the same, which execve(2) closes, with this number or a higher one; negative if there is none.
+pub(crate) fn duplicate_from(fd: c_int, lowest: c_int) -> c_int {
+    // SAFETY: F_DUPFD_CLOEXEC takes integers only.
+    unsafe { trap!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, lowest) as c_int }
+}
+
+/// Numbers of descriptors are below (`RLIMIT_NOFILE`).
+pub(crate) fn descriptors_max() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is writable.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    limit.rlim_cur
+}
+
 /// Makes an eventfd readable.
 pub(crate) fn ring(fd: c_int) {
     let one = 1_u64;

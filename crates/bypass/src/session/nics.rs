@@ -122,7 +122,7 @@ impl Nic {
         // Threads that wait at those that there were wait at this one, too, from now on.
         // SAFETY: as in `session`.
         let old = unsafe { old.as_ref() };
-        all().chain(old).for_each(|one| os::ring(one.wake));
+        all().chain(old).for_each(|one| os::ring(one.wake.fd()));
     }
 }
 
@@ -268,7 +268,7 @@ pub(crate) fn sleep() -> Asleep {
 pub(crate) fn wake_sleepers() {
     all()
         .filter(|session| session.sleepers().must_wake())
-        .for_each(|session| os::ring(session.wake));
+        .for_each(|session| os::ring(session.wake.fd()));
 }
 
 /// A thread that sleeps.
@@ -282,7 +282,6 @@ impl Drop for Asleep {
 
 /// In the child after fork: the sessions are the parent's.
 pub(super) fn forget() {
-    all().for_each(Session::forget);
     ADDING.renew();
     for nic in &ALL {
         nic.session.store(std::ptr::null_mut(), Ordering::Release);

@@ -54,6 +54,9 @@ def vforked(c):
     assert subprocess._USE_VFORK
     subprocess.Popen(words(0), stdin=c)
     c.close()
+def vforked_with_it(c):
+    subprocess.Popen(words(c.fileno()), pass_fds=[c.fileno()])
+    c.close()
 def by_shell(c):
     os.set_inheritable(c.fileno(), True)
     assert libc.system(b'python3 -u -c "$ECHOES" %d <&- &' % c.fileno()) == 0
@@ -109,7 +112,7 @@ fn a_program_that_libc_starts_gets_its_connections_from_the_kernel() {
 
 #[test]
 fn a_program_that_a_child_of_vfork_executes_gets_its_connections_from_the_kernel() {
-    each_does(&["vforked"], Some("exec"));
+    each_does(&["vforked", "vforked_with_it"], Some("exec"));
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod follows;
 mod forwards;
 mod handoff;
 mod handoff_captured;
+mod handoff_descriptors;
 mod handoff_doctor;
 mod handoff_host;
 mod handoff_info;

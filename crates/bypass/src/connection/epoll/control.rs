@@ -30,7 +30,7 @@ pub(crate) fn from_kernel(connection: &'static Connection, session: &Session) ->
     }
     if any {
         // A thread may wait there already, of which the NIC does not know.
-        os::ring(session.wake);
+        os::ring(session.wake.fd());
     }
     true
 }
@@ -53,7 +53,7 @@ pub(crate) fn changed(connection: &'static Connection, session: &Session) {
             set.ready.push(&slot.link);
         }
     }
-    os::ring(session.wake);
+    os::ring(session.wake.fd());
 }
 
 /// A set is in another one, or is polled itself: that is the kernel's to serve.
@@ -181,7 +181,7 @@ impl Control {
             slot.goes_away();
             set.ready.push(&slot.link);
             // A thread may wait there already.
-            os::ring(session.wake);
+            os::ring(session.wake.fd());
         }
         Done::Result(0)
     }

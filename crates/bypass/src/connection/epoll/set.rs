@@ -68,7 +68,8 @@ pub(crate) fn at(fd: c_int) -> Option<&'static Set> {
 /// The set that a descriptor is, if it is one.
 #[inline]
 pub(crate) fn of(word: Word) -> Option<&'static Set> {
-    if word.addr() & table::SET == 0 {
+    // As a number with a sign it is less than all others.
+    if word.addr() as isize >= table::OWN as isize {
         return None;
     }
     let set = word.map_addr(|at| at & !table::SET).cast::<Set>();
@@ -196,7 +197,7 @@ impl Set {
         if known.load(Ordering::Acquire) == session.number {
             return true;
         }
-        for own in [session.wake, session.socket] {
+        for own in [session.wake.fd(), session.socket.fd()] {
             let events = IN | libc::EPOLLET as u32;
             let added = kernel_ctl(self.fd(), libc::EPOLL_CTL_ADD, own, events, own_data());
             if added < 0 && os::errno() != libc::EEXIST {

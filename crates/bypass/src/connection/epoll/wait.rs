@@ -30,7 +30,7 @@ fn take_events(session: &Session, own: Option<&'static Set>) {
         }
     });
     if others {
-        os::ring(session.wake);
+        os::ring(session.wake.fd());
     }
 }
 
@@ -132,7 +132,7 @@ pub(crate) fn wait(
             let more = usize::try_from(more).unwrap_or(0);
             if more_to_offer {
                 // The next call goes on with that.
-                session::all().for_each(|session| os::ring(session.wake));
+                session::all().for_each(|session| os::ring(session.wake.fd()));
             }
             return (count + without_own(&mut into[count..], more)) as c_int;
         }
