@@ -25,7 +25,8 @@ pub(super) fn before_exec() {
     }
 }
 
-/// Another program is about to have the connections that execve(2) does not close, and these.
+/// Another program is about to have the connections that execve(2) does not close, and these. To look at one takes 0.2 us,
+/// where to start a program takes some hundred.
 pub(super) fn inherits(is_given: impl Fn(c_int) -> bool) {
     let errno = os::errno();
     for fd in table::all() {

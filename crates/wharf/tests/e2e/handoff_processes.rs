@@ -9,7 +9,7 @@ use crate::handoff_reasons::{does, goes_back, restored, up};
 /// Does what the first line of a connection names. Where a child has the connection, this one closes it, and the child
 /// says so after the second line, and is an echo server then.
 const DOES: &str = r#"
-import ctypes, mmap, os, signal, socket, struct, subprocess, sys
+import ctypes, mmap, os, select, signal, socket, struct, subprocess, sys
 libc = ctypes.CDLL(None, use_errno=True)
 CLONE = 56 if os.uname().machine == 'x86_64' else 220
 ECHOES = '''
@@ -57,6 +57,12 @@ def vforked(c):
 def vforked_with_it(c):
     subprocess.Popen(words(c.fileno()), pass_fds=[c.fileno()])
     c.close()
+def vforked_beside_set(c):
+    # The parent waits for what comes next in a set that had the connection at the NIC.
+    e = select.epoll()
+    e.register(c, select.EPOLLIN)
+    subprocess.run(['true'], stdin=c, check=True)
+    assert e.poll() == [(c.fileno(), select.EPOLLIN)]
 def by_shell(c):
     os.set_inheritable(c.fileno(), True)
     assert libc.system(b'python3 -u -c "$ECHOES" %d <&- &' % c.fileno()) == 0
@@ -69,6 +75,9 @@ def forked_alone(c): forks(c, libc._Fork())
 def forked_by_number(c): forks(c, libc.syscall(57))
 def vforked_by_number(c): forks(c, libc.syscall(58))
 def cloned_by_number(c): forks(c, libc.syscall(CLONE, signal.SIGCHLD, 0, 0, 0, 0))
+def cloned_with_own_numbers(c):
+    # CLONE_NEWPID
+    forks(c, libc.syscall(CLONE, signal.SIGCHLD | 0x20000000, 0, 0, 0, 0))
 def cloned3_by_number(c):
     given = ctypes.create_string_buffer(struct.pack('11Q', 0, 0, 0, 0, signal.SIGCHLD, *[0] * 6))
     forks(c, libc.syscall(435, given, 88))
@@ -112,12 +121,13 @@ fn a_program_that_libc_starts_gets_its_connections_from_the_kernel() {
 
 #[test]
 fn a_program_that_a_child_of_vfork_executes_gets_its_connections_from_the_kernel() {
-    each_does(&["vforked", "vforked_with_it"], Some("exec"));
+    each_does(&["vforked", "vforked_with_it", "vforked_beside_set"], Some("exec"));
 }
 
 #[test]
 fn children_past_fork_share_no_connection_with_the_nic() {
-    each_does(&["forked_alone", "cloned_by_number", "cloned3_by_number", "cloned"], Some("fork"));
+    let by_number = ["cloned_by_number", "cloned_with_own_numbers", "cloned3_by_number"];
+    each_does(&[&["forked_alone", "cloned"], &by_number[..]].concat(), Some("fork"));
 }
 
 /// There are no such numbers elsewhere.
