@@ -270,7 +270,8 @@ unsafe fn send_messages(
     messages: *mut mmsghdr,
     (count, flags): (libc::c_uint, c_int),
 ) -> c_int {
-    for at in 0..count as usize {
+    let count = PARTS_MAX.min(count as usize);
+    for at in 0..count {
         // SAFETY: the program's promise.
         let message = unsafe { &mut *messages.add(at) };
         // SAFETY: the program's promise.
@@ -279,6 +280,13 @@ unsafe fn send_messages(
             return if at > 0 { at as c_int } else { -1 };
         }
         message.msg_len = result as libc::c_uint;
+        let msghdr { msg_iov, msg_iovlen, .. } = message.msg_hdr;
+        // SAFETY: the program's promise.
+        let whole = unsafe { Parts::new(vector(msg_iov, msg_iovlen)) }.len();
+        if (result as usize) < whole {
+            // The next one does not follow what is half sent (__sys_sendmmsg).
+            return at as c_int + 1;
+        }
     }
     count as c_int
 }

@@ -11,7 +11,7 @@ use crate::setup::{Ip, Plan, Port};
 /// Makes the call that the first line of a connection names, of so many bytes that it cannot end otherwise, and says
 /// whether it has given most, some or none of them.
 const MAKES: &str = r#"
-import os, signal, socket, struct, tempfile, threading
+import ctypes, os, signal, socket, struct, tempfile, threading
 MANY = 50_000_000
 def begun_again():
     # As with sigaction(2) and SA_RESTART.
@@ -31,6 +31,17 @@ def file_until_a_signal(c):
     with tempfile.TemporaryFile() as file:
         file.truncate(MANY)
         return os.sendfile(c.fileno(), file.fileno(), 0, MANY)
+def messages_until_a_signal(c):
+    # The next one does not follow what is half sent.
+    begun_again()
+    libc = ctypes.CDLL(None, use_errno=True)
+    bytes_ = ctypes.create_string_buffer(MANY)
+    part = struct.pack('PN', ctypes.addressof(bytes_), MANY)
+    vector = ctypes.create_string_buffer(part)
+    one = struct.pack('PI4xPNPNi4xI4x', 0, 0, ctypes.addressof(vector), 1, 0, 0, 0, 0)
+    all = ctypes.create_string_buffer(one * 2)
+    assert libc.sendmmsg(c.fileno(), all, 2, 0) == 1
+    return struct.unpack_from('I', all.raw, 56)[0]
 def received_for_a_time(c):
     timed(c, socket.SO_RCVTIMEO)
     return len(c.recv(MANY, socket.MSG_WAITALL))
@@ -49,10 +60,11 @@ while True:
     c.close()
 "#;
 
-const CALLS: [&str; 5] = [
+const CALLS: [&str; 6] = [
     "sent_for_a_time",
     "sent_until_a_signal",
     "file_until_a_signal",
+    "messages_until_a_signal",
     "received_for_a_time",
     "received_until_a_signal",
 ];
