@@ -24,8 +24,8 @@ static LOWEST: AtomicI32 = AtomicI32::new(0);
 static FIRST: AtomicI32 = AtomicI32::new(c_int::MAX);
 static END: AtomicI32 = AtomicI32::new(0);
 
-/// Numbers from here on are high enough for select(2) and for loops over all that may be open; with few descriptors, an
-/// eighth of them is left for those of the layer's.
+/// Numbers from here on are high enough for select(2) and for loops over all that may be open; with a limit that is about as
+/// low, the last eighth is for those of the layer's.
 const HIGH: c_int = 1024;
 
 /// The library is loaded.

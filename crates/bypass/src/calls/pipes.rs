@@ -5,21 +5,23 @@ use std::cell::Cell;
 use libc::{c_int, c_uint, iovec};
 
 use crate::os;
+use crate::own::Own;
+use crate::real::real;
 use crate::trap::trap;
 
 /// Descriptors of the thread's own: a pipe, and where bytes go that nobody wants.
 #[derive(Clone, Copy)]
-struct Own {
-    from: c_int,
-    to: c_int,
-    nowhere: c_int,
+struct Ends {
+    from: Own,
+    to: Own,
+    nowhere: Own,
 }
 
-struct Kept(Cell<Option<Own>>);
+struct Kept(Cell<Option<Ends>>);
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        self.0.take().into_iter().for_each(Own::close);
+        self.0.take().into_iter().for_each(Ends::close);
     }
 }
 
@@ -27,32 +29,37 @@ thread_local! {
     static OWN: Kept = const { Kept(Cell::new(None)) };
 }
 
-/// In the child after fork: the pipe is the parent's.
+/// In the child after fork, where they are closed as all of the layer's own: the pipe was the parent's.
 pub(super) fn forget() {
-    let _ = OWN.try_with(|own| own.0.take().into_iter().for_each(Own::close));
+    let _ = OWN.try_with(|own| own.0.take());
 }
 
-impl Own {
-    fn make() -> Result<Own, c_int> {
+impl Ends {
+    fn make() -> Result<Ends, c_int> {
         let mut ends = [-1; 2];
         // SAFETY: two descriptors may be written.
         if unsafe { trap!(libc::SYS_pipe2, ends.as_mut_ptr(), libc::O_CLOEXEC) } < 0 {
             return Err(os::errno());
         }
-        let [from, to] = ends;
+        let [from, to] = ends.map(Own::new);
         let (here, flags) = (libc::AT_FDCWD, libc::O_WRONLY | libc::O_CLOEXEC);
         // SAFETY: the path ends with a zero.
         let nowhere = unsafe { trap!(libc::SYS_openat, here, c"/dev/null".as_ptr(), flags) };
-        if nowhere < 0 {
-            let error = os::errno();
-            [from, to].into_iter().for_each(os::close);
-            return Err(error);
+        let error = os::errno();
+        let all = Ends { from, to, nowhere: Own::new(nowhere as c_int) };
+        if all.each().iter().all(|own| own.fd() >= 0) {
+            return Ok(all);
         }
-        Ok(Own { from, to, nowhere: nowhere as c_int })
+        all.close();
+        Err(if nowhere < 0 { error } else { libc::EMFILE })
+    }
+
+    fn each(self) -> [Own; 3] {
+        [self.from, self.to, self.nowhere]
     }
 
     fn close(self) {
-        [self.from, self.to, self.nowhere].into_iter().for_each(os::close);
+        self.each().into_iter().for_each(Own::close);
     }
 
     /// Takes bytes out of a pipe, and throws them away. How many there were.
@@ -60,7 +67,7 @@ impl Own {
         let mut left = count;
         while left > 0 {
             let flags = libc::SPLICE_F_NONBLOCK;
-            match splice(pipe, self.nowhere, left, flags) {
+            match splice(pipe, self.nowhere.fd(), left, flags) {
                 Ok(0) | Err(_) => break,
                 Ok(gone) => left -= gone,
             }
@@ -114,9 +121,11 @@ pub(super) fn wait(pipe: c_int, events: libc::c_short, flags: c_uint) -> Result<
         return Ok(());
     }
     let mut at = libc::pollfd { fd: pipe, events, revents: 0 };
-    let none = std::ptr::null::<u8>();
-    // SAFETY: `at` is writable; there is no time-out and no mask.
-    let found = unsafe { trap!(libc::SYS_ppoll, &raw mut at, 1, none, none, 8) };
+    // By libc's function the thread may be cancelled.
+    // SAFETY: `at` is writable.
+    let found = unsafe {
+        real!(poll(&raw mut at, 1, -1): fn(*mut libc::pollfd, libc::nfds_t, c_int) -> c_int)
+    };
     if found < 0 { Err(os::errno()) } else { Ok(()) }
 }
 
@@ -136,7 +145,7 @@ pub(super) fn has_room(pipe: c_int) -> Result<bool, c_int> {
 
 /// Bytes in the thread's own pipe, which is empty again when this goes.
 struct Aside {
-    own: Own,
+    ends: Ends,
     /// That are there still.
     left: usize,
 }
@@ -144,21 +153,21 @@ struct Aside {
 impl Aside {
     fn begin() -> Result<Aside, c_int> {
         let kept = OWN.try_with(|own| own.0.take()).ok().flatten();
-        Ok(Aside { own: kept.map_or_else(Own::make, Ok)?, left: 0 })
+        Ok(Aside { ends: kept.map_or_else(Ends::make, Ok)?, left: 0 })
     }
 }
 
 impl Drop for Aside {
     fn drop(&mut self) {
-        if self.own.throw_away(self.own.from, self.left) < self.left {
+        if self.ends.throw_away(self.ends.from.fd(), self.left) < self.left {
             // It would be found by the next one.
-            self.own.close();
+            self.ends.close();
             return;
         }
-        let kept = OWN.try_with(|own| own.0.replace(Some(self.own)));
+        let kept = OWN.try_with(|own| own.0.replace(Some(self.ends)));
         match kept {
-            Ok(other) => other.into_iter().for_each(Own::close),
-            Err(_) => self.own.close(),
+            Ok(other) => other.into_iter().for_each(Ends::close),
+            Err(_) => self.ends.close(),
         }
     }
 }
@@ -175,8 +184,12 @@ pub(super) fn peek(pipe: c_int, count: usize, flags: c_uint) -> Result<Option<Pe
     let mut aside = Aside::begin()?;
     let waits = flags & libc::SPLICE_F_NONBLOCK;
     loop {
+        // By libc's function the thread may be cancelled.
         // SAFETY: it takes integers.
-        let there = unsafe { trap!(libc::SYS_tee, pipe, aside.own.to, count, waits) };
+        let there = unsafe {
+            real!(tee(pipe, aside.ends.to.fd(), count, waits):
+                fn(c_int, c_int, usize, c_uint) -> isize)
+        };
         match usize::try_from(there) {
             Ok(0) => return Ok(None),
             Ok(there) => {
@@ -199,9 +212,9 @@ impl Peeked {
 
     /// Reads into these places.
     pub(super) fn read(&mut self, places: &[iovec; 2]) -> Result<usize, c_int> {
-        let Aside { own, left } = &mut self.aside;
+        let Aside { ends, left } = &mut self.aside;
         // SAFETY: the places may be written, as the caller has them from a ring.
-        let got = unsafe { trap!(libc::SYS_readv, own.from, places.as_ptr(), 2) };
+        let got = unsafe { trap!(libc::SYS_readv, ends.from.fd(), places.as_ptr(), 2) };
         let got = usize::try_from(got).map_err(|_| os::errno())?;
         *left -= got.min(*left);
         Ok(got)
@@ -209,7 +222,7 @@ impl Peeked {
 
     /// So many of the bytes are taken out of the pipe.
     pub(super) fn take(&self, count: usize) {
-        self.aside.own.throw_away(self.pipe, count);
+        self.aside.ends.throw_away(self.pipe, count);
     }
 }
 
@@ -226,18 +239,18 @@ impl Into {
 
     /// Copies what lies in these places, as far as there is room: how much.
     pub(super) fn copy(&mut self, places: &[iovec; 2]) -> Result<usize, c_int> {
-        let Aside { own, left } = &mut self.aside;
+        let Aside { ends, left } = &mut self.aside;
         // What was copied before was not to go on.
-        *left -= own.throw_away(own.from, *left);
-        let put = write(own.to, places)?;
+        *left -= ends.throw_away(ends.from.fd(), *left);
+        let put = write(ends.to.fd(), places)?;
         *left += put;
         Ok(put)
     }
 
     /// Moves what was copied into the pipe, as far as that has room: how much.
     pub(super) fn give(&mut self) -> Result<usize, c_int> {
-        let Aside { own, left } = &mut self.aside;
-        let moved = splice(own.from, self.pipe, *left, libc::SPLICE_F_NONBLOCK)?;
+        let Aside { ends, left } = &mut self.aside;
+        let moved = splice(ends.from.fd(), self.pipe, *left, libc::SPLICE_F_NONBLOCK)?;
         *left -= moved;
         Ok(moved)
     }

@@ -39,7 +39,12 @@ fn waiter() -> c_int {
                 // There is another session.
                 waiter.0.take().into_iter().for_each(Own::close);
             }
-            let own = waiter.0.get().unwrap_or_else(make_waiter);
+            if let Some(own) = waiter.0.get().filter(|own| own.fd() >= 0) {
+                return own.fd();
+            }
+            // It was closed past the layer, or there was no descriptor left.
+            waiter.0.take().into_iter().for_each(Own::close);
+            let own = make_waiter();
             waiter.0.set(Some(own));
             own.fd()
         })
@@ -107,12 +112,15 @@ pub(super) fn wait_kernel(
     };
     let mut fds =
         [pollfd { fd, events, revents: 0 }, pollfd { fd: -1, events: libc::POLLIN, revents: 0 }];
+    let mut is_deaf = false;
     let _asleep = session::look().then(|| {
         let asleep = session::sleep();
         fds[1].fd = waiter();
+        is_deaf = fds[1].fd < 0;
         asleep
     });
-    let has_more = asked::offer();
+    // Who cannot be woken looks again soon.
+    let has_more = asked::offer() || is_deaf;
     if connection.is_away() {
         return None;
     }
@@ -228,15 +236,15 @@ fn poll_in(
         // In place of one that is not the kernel's to look at, or as one more.
         let own = away.iter().position(Option::is_some).unwrap_or(fds.len());
         let is_one_more = own == fds.len();
-        let is_too_many = is_one_more && is_full;
         theirs[own] = pollfd { fd: waiter(), events: libc::POLLIN, revents: 0 };
+        let is_deaf = is_one_more && is_full || theirs[own].fd < 0;
         let theirs = &mut theirs[..fds.len() + usize::from(is_one_more && !is_full)];
         let left = match until {
             _ if ready > 0 || is_back => Some(0),
             None => None,
             Some(until) => Some(until.saturating_sub(os::now())),
         };
-        let left = if has_more || is_too_many {
+        let left = if has_more || is_deaf {
             Some(left.map_or(AGAIN, |left| left.min(AGAIN)))
         } else {
             left

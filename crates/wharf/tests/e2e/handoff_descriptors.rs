@@ -2,6 +2,7 @@
 //! of any.
 
 use std::io::{BufRead, BufReader, Write};
+use std::time::Duration;
 
 use testkit::lab::wait_until;
 
@@ -12,7 +13,7 @@ use crate::setup::Ip;
 /// Does what each line of a first connection names, says so on it, and then serves a second connection: it sends back what
 /// comes by either.
 const DOES: &str = r#"
-import ctypes, os, resource, select, socket
+import ctypes, os, resource, select, socket, threading
 libc = ctypes.CDLL(None, use_errno=True)
 MOST = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 def numbers(): return [int(name) for name in os.listdir('/proc/self/fd') if os.path.exists('/proc/self/fd/' + name)]
@@ -54,6 +55,30 @@ def covered():
 def uncovered():
     for fd in others: os.close(fd)
     others.clear()
+def spliced():
+    # The layer has a pipe for that, though nothing is there to be moved.
+    near, far = os.pipe()
+    c.setblocking(False)
+    assert libc.splice(c.fileno(), None, far, None, 100, 0) == -1 and ctypes.get_errno() == 11
+    c.setblocking(True)
+    os.close(near)
+    os.close(far)
+def polls_without_any():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, MOST))
+    kept = []
+    try:
+        while True: kept.append(os.dup(2))
+    except OSError: pass
+    print('polls', flush=True)
+    waits(c)
+    assert c.recv(1) == b'x'
+    for fd in kept: os.close(fd)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (MOST, MOST))
+def without_any():
+    # A thread that has not waited before.
+    thread = threading.Thread(target=polls_without_any)
+    thread.start()
+    thread.join()
 def in_child():
     child = os.fork()
     if child == 0:
@@ -133,7 +158,23 @@ fn a_program_that_closes_all_by_the_number_of_the_call_keeps_its_connections() {
 
 #[test]
 fn a_program_may_use_the_number_of_any_descriptor() {
-    lives_on(&["covered", "nothing", "uncovered", "nothing"]);
+    lives_on(&["spliced", "covered", "spliced", "uncovered", "one_by_one", "spliced"]);
+}
+
+#[test]
+fn a_thread_that_has_no_descriptor_to_wait_by_is_told() {
+    let Some(up) = up() else { return };
+    let mut server = serve(&up.hosts, "at_accept", DOES);
+    let mut stream = connect(&up.hosts, Ip::V4);
+    assert!(wait_until(|| up.counter("handoff", "handoffs") == 1));
+    stream.write_all(b"without_any\n").unwrap();
+    server.line_with("polls");
+    // It waits by then, on most machines.
+    std::thread::sleep(Duration::from_millis(200));
+    stream.write_all(b"x").unwrap();
+    let mut line = String::new();
+    BufReader::new(&stream).read_line(&mut line).unwrap();
+    assert_eq!(line, "done\n");
 }
 
 #[test]
