@@ -42,14 +42,23 @@ fn set(kind: c_int) -> c_int {
 /// Does a call that has to do with a connection. The functions on the way here, and this one, have nothing to put in order.
 #[inline(always)]
 pub(crate) fn apart<T: Copy>(work: impl FnOnce() -> T) -> T {
-    if IS_EXPECTED.load(Ordering::Relaxed) { deferred(work) } else { work() }
+    if IS_EXPECTED.load(Ordering::Relaxed) { deferred(true, work) } else { work() }
+}
+
+/// Does what is left of a call that has taken effect: the thread does not end before the program has what it returns, unless it
+/// can be cancelled at any instruction.
+#[inline(always)]
+pub(crate) fn after<T: Copy>(work: impl FnOnce() -> T) -> T {
+    if IS_EXPECTED.load(Ordering::Relaxed) { deferred(false, work) } else { work() }
 }
 
 #[cold]
 #[inline(never)]
-fn deferred<T: Copy>(work: impl FnOnce() -> T) -> T {
+fn deferred<T: Copy>(begins: bool, work: impl FnOnce() -> T) -> T {
     let before = set(DEFERRED);
-    point();
+    if begins {
+        point();
+    }
     let result = work();
     set(before);
     result

@@ -43,7 +43,7 @@ fn begin(fd: c_int, begun: Begun) {
 /// that before it can be offered. It may change the error number, as calls may that do not fail. One that is connected
 /// already has come from elsewhere, and may be another process's, too.
 pub(super) fn expected(fd: c_int) -> Option<&'static connection::Connection> {
-    if !is_tcp(fd) || !is_unopened(fd) {
+    if !is_tcp(fd) || !is_unopened(fd) || !session::is_own() {
         return None;
     }
     begin(fd, Begun::Connecting);
@@ -73,7 +73,7 @@ pub unsafe extern "C-unwind" fn accept(
     // SAFETY: the program's call.
     let new =
         unsafe { real!(accept(fd, name, len): fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int) };
-    cancel::apart(move || begin(new, Begun::Accepted));
+    cancel::after(move || begin(new, Begun::Accepted));
     new
 }
 
@@ -91,7 +91,7 @@ pub unsafe extern "C-unwind" fn accept4(
         real!(accept4(fd, name, len, flags):
             fn(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int)
     };
-    cancel::apart(move || begin(new, Begun::Accepted));
+    cancel::after(move || begin(new, Begun::Accepted));
     new
 }
 

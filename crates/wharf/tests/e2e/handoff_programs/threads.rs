@@ -9,7 +9,7 @@ use super::{Stage, connect};
 use crate::handoff::{bytes, echoes};
 
 const PORT: u16 = 7000;
-const CALLS: [&str; 18] = [
+const CALLS: [&str; 20] = [
     "read",
     "readv",
     "recv",
@@ -28,6 +28,8 @@ const CALLS: [&str; 18] = [
     "pselect",
     "epoll_wait",
     "splice",
+    "splice_full",
+    "splice_out",
 ];
 /// How a thread lets itself be cancelled.
 const KINDS: [&str; 2] = ["deferred", "asynchronous"];

@@ -58,7 +58,9 @@ static void call(struct job *job) {
     else if (!strcmp(name, "epoll_wait")) {
         struct epoll_event event = {EPOLLIN, {.fd = fd}};
         epoll_wait(job->ends[0], &event, 1, -1);
-    } else if (!strcmp(name, "splice")) splice(fd, NULL, job->ends[1], NULL, 1000, 0);
+    } else if (!strcmp(name, "splice") || !strcmp(name, "splice_full")) {
+        splice(fd, NULL, job->ends[1], NULL, 1000, 0);
+    } else if (!strcmp(name, "splice_out")) splice(job->ends[0], NULL, fd, NULL, 1000, 0);
     else abort();
     atomic_fetch_add(&job->calls, 1);
 }
@@ -91,8 +93,11 @@ static void *serve(void *of) {
         struct epoll_event event = {EPOLLIN, {.fd = fd}};
         job.ends[0] = epoll_create1(0);
         epoll_ctl(job.ends[0], EPOLL_CTL_ADD, fd, &event);
-    } else if (!strcmp(name, "splice")) {
-        if (pipe(job.ends)) abort();
+    } else if (!strncmp(name, "splice", 6)) {
+        if (pipe2(job.ends, O_NONBLOCK)) abort();
+        while (!strcmp(name, "splice_full") && write(job.ends[1], filler, 4096) == 4096) {}
+        fcntl(job.ends[0], F_SETFL, 0);
+        fcntl(job.ends[1], F_SETFL, 0);
     }
     // A thread that spins is cancelled in the middle of anything.
     int turns = strstr(name, "_some") ? 50 : 3;
