@@ -74,6 +74,13 @@ pub(crate) fn expect(number: Option<Number>) -> Option<Number> {
     Some(Number(at as u32))
 }
 
+/// The fork has failed.
+pub(crate) fn give_up(number: Number) {
+    if let Some(entry) = entry(number) {
+        entry.give_up();
+    }
+}
+
 /// In the child: it is there.
 pub(crate) fn join(number: Number) {
     if let Some(entry) = entry(number) {

@@ -45,6 +45,11 @@ impl Entry {
         self.coming.fetch_add(1, Ordering::SeqCst);
     }
 
+    /// The fork has failed: no child comes.
+    pub fn give_up(&self) {
+        self.coming.fetch_sub(1, Ordering::AcqRel);
+    }
+
     /// The child has the connection, too. One that finds no place is expected for ever.
     pub fn join(&self, own: u32, has_ended: impl Fn(u32) -> bool) {
         if self.add(own, has_ended) {

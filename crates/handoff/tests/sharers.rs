@@ -33,6 +33,14 @@ fn a_process_that_has_ended_has_it_no_more() {
 }
 
 #[test]
+fn a_fork_that_has_failed_leaves_it_to_the_parent() {
+    let entry = Entry::new();
+    assert!(entry.take(PARENT, nobody) && !entry.is_alone(PARENT, nobody));
+    entry.give_up();
+    assert!(entry.is_alone(PARENT, nobody));
+}
+
+#[test]
 fn the_parent_may_have_closed_it_before_the_child_is_there() {
     let entry = Entry::new();
     assert!(entry.take(PARENT, nobody));

@@ -5,8 +5,10 @@ use handoff::RestoreReason;
 use libc::{c_int, c_long, c_ulonglong, c_void, pid_t};
 
 use super::process::{before_fork, in_child, restore_all};
+use crate::connection::{self, Connection};
 use crate::real::real;
 use crate::session;
+use crate::sharers;
 use crate::trap;
 
 /// What the layer has to do with a child.
@@ -51,12 +53,20 @@ fn before(flags: c_ulonglong, is_seen: bool) -> bool {
     true
 }
 
+/// There is no child, for which connections were had back: they may go to the NIC again.
+#[cold]
+fn has_failed() {
+    connection::all().filter_map(Connection::shared).for_each(sharers::give_up);
+}
+
 /// Makes a child by `call`, which returns there, too.
 fn fork_by(flags: c_ulonglong, is_seen: bool, call: impl FnOnce() -> c_long) -> c_long {
     let is_forked = session::is_own() && before(flags, is_seen);
     let child = call();
-    if is_forked && child == 0 {
-        in_child();
+    match child {
+        0 if is_forked => in_child(),
+        ..0 if is_forked => has_failed(),
+        _ => {}
     }
     child
 }
@@ -162,7 +172,11 @@ pub unsafe extern "C" fn clone(
     match function {
         Some(function) if is_forked => {
             let mut first = First { function, argument };
-            call(Some(begin), (&raw mut first).cast())
+            let child = call(Some(begin), (&raw mut first).cast());
+            if child < 0 {
+                has_failed();
+            }
+            child
         }
         _ => call(function, argument),
     }

@@ -123,6 +123,10 @@ fn duplicate_known(word: Word, call: impl FnOnce() -> c_int) -> c_int {
     let new = call();
     if new >= 0 {
         connection.add(new);
+        if STANDARD.contains(&new) {
+            // libc's streams read and write past this library.
+            unserved(new);
+        }
     } else {
         connection.release();
     }
@@ -147,10 +151,6 @@ fn unserved(fd: c_int) {
 fn duplicate_onto(fd: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
     if fd == to {
         return call();
-    }
-    if STANDARD.contains(&to) && session::is_own() {
-        // libc's streams read and write past this library.
-        unserved(fd);
     }
     let word = table::word(to);
     if word.is_null() || !session::is_own() {

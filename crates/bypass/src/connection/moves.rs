@@ -31,6 +31,8 @@ const LACKING_REST: u64 = 1_000_000_000;
 const OFFER_YIELDS: u32 = 10_000;
 /// How long a child that shares its parent's memory waits at a time for a connection to move, in nanoseconds.
 const PAUSE: u32 = 100_000;
+/// So many such pauses pass before it looks whether wharf is there.
+const LOOK_PAUSES: u32 = 1000;
 /// In `owed`: a connection that was closed had the number.
 const LEFT: u32 = 1 << 31;
 
@@ -274,19 +276,23 @@ impl Connection {
     fn give_of_parent(&'static self) {
         self.is_settled.store(true, Ordering::SeqCst);
         self.wait_for_offer();
-        let mut asked = false;
+        let (mut asked, mut pauses) = (false, 0_u32);
         while self.state.load(Ordering::Acquire) == AWAY
             && let Some(at) = self.nic()
             && let place @ (Place::Nic | Place::Moving) = self.look(&at)
         {
-            if place == Place::Nic && !asked {
-                asked = at.session.restore(at.cid, RestoreReason::Exec);
-                if !asked {
+            if place == Place::Nic && !std::mem::replace(&mut asked, true) {
+                let is_told = at.session.restore(at.cid, RestoreReason::Exec);
+                if !is_told && os::errno() == libc::EBADF {
                     // The child has closed the session's socket, past the layer.
                     return;
                 }
             }
-            // Nor is that asked meanwhile whether wharf is there.
+            pauses = pauses.wrapping_add(1);
+            if pauses.is_multiple_of(LOOK_PAUSES) {
+                // A wharf that has died puts nothing back.
+                at.session.looks_alive();
+            }
             os::pause(PAUSE);
         }
         if self.state.load(Ordering::Acquire) == KERNEL {

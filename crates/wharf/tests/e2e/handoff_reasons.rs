@@ -84,6 +84,12 @@ def standard(c):
     os.dup2(c.fileno(), 0)
     os.dup2(kept_0, 0)
     os.close(kept_0)
+def standard_by_dup(c):
+    kept_0 = os.dup(0)
+    os.close(0)
+    assert os.dup(c.fileno()) == 0
+    os.dup2(kept_0, 0)
+    os.close(kept_0)
 def vectored(c):
     assert os.pwritev(c.fileno(), [b'v', b'w'], -1) == 2
 def nowhere(c):
@@ -159,7 +165,7 @@ while True:
 "#;
 
 /// What is done, and why the connection goes back, if it does.
-const CASES: [(&str, Option<&str>); 28] = [
+const CASES: [(&str, Option<&str>); 29] = [
     ("nothing", None),
     ("duplicated", None),
     ("by_number", None),
@@ -180,6 +186,7 @@ const CASES: [(&str, Option<&str>); 28] = [
     ("signalled", Some("unserved")),
     ("signalled_by_ioctl", Some("unserved")),
     ("standard", Some("unserved")),
+    ("standard_by_dup", Some("unserved")),
     ("vectored", None),
     ("nowhere", None),
     ("closed_as_a_stream", Some("unserved")),
