@@ -4,28 +4,30 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::time::{Duration, Instant};
 
-use sys::seccomp::Waiting;
-use sys::stream;
+use sys::seccomp::{Listener, Waiting};
+use sys::stream::{self, Name};
 
 use crate::caller::{Caller, Fault};
 use crate::relays::Cookie;
 use crate::theirs::Theirs;
 
-/// A call that waits for its connection to be established.
+/// Calls that wait for a connection to be established.
 pub(crate) struct Connecting {
-    pub(crate) waiting: Waiting,
-    pub(crate) fd: i32,
+    /// Each with its descriptor; the first has begun it, unless that was interrupted.
+    pub(crate) calls: Vec<(Waiting, i32)>,
     /// The program's socket, which is the supervisor's alone when the program has got the pair.
     pub(crate) socket: Theirs,
     pub(crate) cookie: Cookie,
+    pub(crate) to: Name,
     /// When it has waited long enough (`SO_SNDTIMEO`).
     pub(crate) until: Option<Instant>,
 }
 
 impl Connecting {
-    /// The program has its socket back, as it was.
-    pub(crate) fn give_back(self) {
-        let _ = stream::set_nonblocking(&self.socket, false);
+    /// Whether any of the calls waits still. Those that do not are forgotten.
+    pub(crate) fn waits(&mut self, listener: &Listener) -> bool {
+        self.calls.retain(|(waiting, _)| listener.waits(waiting.id));
+        !self.calls.is_empty()
     }
 }
 
@@ -101,12 +103,26 @@ pub(crate) fn is_deferred(socket: &Theirs) -> bool {
     stream::option(socket, level, name, &mut value).is_ok() && value != [0; 4]
 }
 
-/// How the attempt has ended, if it has.
-pub(crate) fn outcome(socket: &Theirs) -> io::Result<Option<i32>> {
+/// How the attempt has ended, which is an error of its own or none; `WouldBlock` if it has not.
+///
+/// It is asked for by another connect(2), as one that waits would have it: after a failure, the socket may connect anew.
+pub(crate) fn outcome(socket: &Theirs, to: &Name) -> io::Result<()> {
     if standing(socket)? == Standing::Connecting {
-        return Ok(None);
+        return Err(io::ErrorKind::WouldBlock.into());
     }
-    let mut error = [0; 4];
-    stream::option(socket, libc::SOL_SOCKET, libc::SO_ERROR, &mut error)?;
-    Ok(Some(i32::from_ne_bytes(error)))
+    connect(socket, to, false)
+}
+
+/// connect(2), which does not wait: `WouldBlock` if the connection is not there yet. Afterwards the socket is as it was,
+/// because others have it, too: threads of the program's, and the program itself if a signal ends its call.
+pub(crate) fn connect(socket: &Theirs, to: &Name, is_nonblocking: bool) -> io::Result<()> {
+    stream::set_nonblocking(socket, true)?;
+    let connected = stream::connect(socket, to);
+    stream::set_nonblocking(socket, is_nonblocking)?;
+    match connected {
+        Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+        connected => connected,
+    }
 }

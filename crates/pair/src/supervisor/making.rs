@@ -153,9 +153,9 @@ impl Supervisor {
             return Err(Fault::Kernel);
         };
         if let Some(number) = self.connects.of(cookie) {
-            // The call was interrupted, and is made anew.
+            // The call was interrupted, and is made anew, or another thread waits, too.
             if let Some(connecting) = self.connects.all.get_mut(&number) {
-                (connecting.waiting, connecting.fd) = (waiting, fd);
+                connecting.calls.push((waiting, fd));
             }
             return Ok(Done::Elsewhere);
         }
@@ -176,17 +176,14 @@ impl Supervisor {
             }
         }
         self.prepare()?;
-        stream::set_nonblocking(&socket, true)?;
-        let is_connected = match stream::connect(&socket, &name) {
+        let is_connected = match connects::connect(&socket, &name, is_nonblocking) {
             Ok(()) => true,
-            Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => false,
-            Err(error) => {
-                stream::set_nonblocking(&socket, is_nonblocking)?;
-                return Err(error.into());
-            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
+            Err(error) => return Err(error.into()),
         };
         if is_connected || is_nonblocking {
-            self.put_connected(waiting, fd, socket, (is_nonblocking, !is_connected))?;
+            let how = (is_nonblocking, !is_connected);
+            self.put_connected((waiting, fd), (socket, cookie), how)?;
             return match is_connected {
                 true => Ok(Done::With(0)),
                 false => Err(Fault::Error(libc::EINPROGRESS)),
@@ -195,19 +192,27 @@ impl Supervisor {
         let until = accepts::deadline(&socket, libc::SO_SNDTIMEO);
         self.next += 1;
         self.epoll.add_for(&socket, CONNECT | self.next, Interest::Write)?;
-        let connecting = Connecting { waiting, fd, socket, cookie, until };
+        let calls = vec![(waiting, fd)];
+        let connecting = Connecting { calls, socket, cookie, to: name, until };
         self.connects.all.insert(self.next, connecting);
         Ok(Done::Elsewhere)
     }
 
-    /// The program's socket is an end of a pair from now on.
+    /// The program's socket is an end of a pair from now on, if it is where it was.
     fn put_connected(
         &mut self,
-        waiting: Waiting,
-        fd: i32,
-        socket: Theirs,
+        (waiting, fd): (Waiting, i32),
+        (socket, cookie): (Theirs, Cookie),
         (is_nonblocking, is_connecting): (bool, bool),
     ) -> Result<(), Fault> {
+        // Another thread may have closed it meanwhile, and have opened another file that has this number now.
+        let there = match Caller::new(&self.listener, waiting).file(fd) {
+            Err(Fault::Gone) => return Err(Fault::Gone),
+            there => there.ok().and_then(|file| Cookie::of(&file).ok()),
+        };
+        if there != Some(cookie) {
+            return Ok(());
+        }
         let (pair, theirs) = self.take_pair()?;
         let relay = Relay::new(own(socket)?, (pair, &theirs), is_connecting)?;
         stream::set_nonblocking(&theirs, is_nonblocking)?;
@@ -224,28 +229,33 @@ impl Supervisor {
 
     /// A connection for which a call waits is established, or will not be.
     pub(super) fn try_connect(&mut self, number: u64) {
-        let Some(connecting) = self.connects.all.get(&number) else { return };
-        let outcome = match connects::outcome(&connecting.socket) {
-            Ok(None) => return,
-            Ok(Some(error)) => error,
-            Err(error) => error.raw_os_error().unwrap_or(libc::EIO),
-        };
+        let Some(connecting) = self.connects.all.get_mut(&number) else { return };
+        // A call that is made anew is the kernel's.
+        let outcome = connecting.waits(&self.listener).then(|| {
+            let Connecting { socket, to, .. } = &*connecting;
+            connects::outcome(socket, to)
+        });
+        let is_open = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
+        if outcome.as_ref().is_some_and(|outcome| outcome.as_ref().is_err_and(is_open)) {
+            return;
+        }
         let Some(connecting) = self.connects.all.remove(&number) else { return };
         // It is the relay's to wait for.
         let _ = self.epoll.remove(&connecting.socket);
-        let waiting = connecting.waiting;
-        let result = if !self.listener.waits(waiting.id) {
-            // The call that is made anew is the kernel's.
-            connecting.give_back();
-            Err(Fault::Gone)
-        } else if outcome == 0 {
-            let Connecting { fd, socket, .. } = connecting;
-            self.put_connected(waiting, fd, socket, (false, false)).map(|()| Done::With(0))
-        } else {
-            connecting.give_back();
-            Err(Fault::Error(outcome))
+        let Connecting { calls, socket, cookie, .. } = connecting;
+        let Some((outcome, (first, others))) = outcome.zip(calls.split_first()) else { return };
+        let (result, theirs) = match outcome {
+            Ok(()) => {
+                let put = self.put_connected(*first, (socket, cookie), (false, false));
+                (put.map(|()| Done::With(0)), Ok(Done::With(0)))
+            }
+            // The first is told of the error, and that there was one the others.
+            Err(error) => (Err(error.into()), Err(Fault::Error(libc::ECONNABORTED))),
         };
-        Caller::new(&self.listener, waiting).end(result);
+        Caller::new(&self.listener, first.0).end(result);
+        for (waiting, _) in others {
+            Caller::new(&self.listener, *waiting).end(theirs);
+        }
     }
 
     /// Calls that were interrupted wait no more, nor do those that have waited long enough.
@@ -263,14 +273,13 @@ impl Supervisor {
         }
         self.accepts.expire();
         let listener = &self.listener;
-        let is_done = |one: &Connecting| is_late(one.until) || !listener.waits(one.waiting.id);
-        let done = self.connects.all.iter().filter(|(_, one)| is_done(one));
-        let done: Vec<u64> = done.map(|(number, _)| *number).collect();
-        for connecting in done.iter().filter_map(|number| self.connects.all.remove(number)) {
-            let caller = Caller::new(&self.listener, connecting.waiting);
+        let is_done = |_: &u64, one: &mut Connecting| is_late(one.until) || !one.waits(listener);
+        let done: Vec<_> = self.connects.all.extract_if(.., is_done).collect();
+        for (_, connecting) in done {
             let _ = self.epoll.remove(&connecting.socket);
-            connecting.give_back();
-            caller.end(Err(Fault::Error(libc::EINPROGRESS)));
+            for (waiting, _) in connecting.calls {
+                Caller::new(&self.listener, waiting).end(Err(Fault::Error(libc::EINPROGRESS)));
+            }
         }
     }
 }

@@ -4,6 +4,7 @@
 
 mod hostile;
 mod laws;
+mod waits;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

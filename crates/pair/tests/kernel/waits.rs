@@ -1,0 +1,106 @@
+//! What other threads and signals do while connect(2) waits. The peer's queue is full as long as that is wanted.
+
+use super::is_as_the_kernels;
+
+/// A listener whose queue is full, so that connect(2) waits until somebody is taken out of it, and a thread that connects.
+const FULL: &str = "
+import fcntl
+s = socket.socket()
+s.bind(('127.0.0.1', 0))
+s.listen(0)
+to = s.getsockname()
+say(to[1])
+first = socket.create_connection(to)
+c = socket.socket()
+results = []
+def connects():
+    results.append(tried(c.connect, to))
+def begins():
+    t = threading.Thread(target=connects)
+    t.start()
+    # SYN_SENT
+    while c.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) != b'\\x02': time.sleep(0.01)
+    return t
+def ends(*threads):
+    s.accept()
+    for t in threads: t.join(60)
+    say(results, [t.is_alive() for t in threads])
+";
+
+fn is_so(script: &str) {
+    is_as_the_kernels(&format!("{FULL}{script}"), |_, _| String::new());
+}
+
+#[test]
+fn a_file_that_another_thread_has_put_in_the_sockets_place_stays() {
+    is_so(
+        "
+fd, t = c.fileno(), begins()
+os.dup2(os.open('/dev/null', os.O_RDWR), fd)
+ends(t)
+say(os.readlink(f'/proc/self/fd/{fd}'))
+",
+    );
+}
+
+#[test]
+fn a_socket_that_another_thread_has_closed_stays_closed() {
+    is_so(
+        "
+fd, t = c.fileno(), begins()
+os.close(fd)
+ends(t)
+say(tried(os.fstat, fd))
+c.detach()
+",
+    );
+}
+
+#[test]
+fn threads_that_connect_one_socket_are_all_answered() {
+    is_so(
+        "
+threads = [begins()]
+threads.append(threading.Thread(target=connects))
+threads[1].start()
+# The second waits, as far as can be told.
+time.sleep(0.3)
+ends(*threads)
+a = s.accept()[0]
+a.sendall(b'x')
+say(c.recv(1), c.getpeername() == to)
+",
+    );
+}
+
+#[test]
+fn a_socket_whose_connect_was_interrupted_is_as_it_was() {
+    is_so(
+        "
+def interrupts(*_): raise InterruptedError(errno.EINTR, '')
+signal.signal(signal.SIGALRM, interrupts)
+signal.setitimer(signal.ITIMER_REAL, 0.2)
+say(tried(c.connect, to), fcntl.fcntl(c, fcntl.F_GETFL) & os.O_NONBLOCK)
+s.accept()
+p = select.poll()
+p.register(c, select.POLLOUT)
+say(p.poll(60000)[0][1], tried(c.connect, to), tried(c.connect, to))
+a = s.accept()[0]
+a.sendall(b'x')
+say(c.recv(1))
+",
+    );
+}
+
+#[test]
+fn a_socket_that_was_refused_connects_again() {
+    is_so(
+        "
+nobody = socket.socket()
+nobody.bind(('127.0.0.1', 0))
+for _ in range(3): say(tried(c.connect, nobody.getsockname()))
+s.accept()
+say(tried(c.connect, to), c.getpeername() == to)
+",
+    );
+}
