@@ -127,12 +127,17 @@ pub(crate) struct Relay {
     error: i32,
     /// `SO_LINGER` as the program has it. The supervisor must not wait in close(2).
     linger: [u8; LINGER],
+    /// `SO_RCVLOWAT` as the TCP socket came with it. The supervisor waits for the first byte.
+    low: [u8; LOW],
     /// Whether it is told when there is room to write, to the peer and to the program.
     waits_for_room: [bool; 2],
 }
 
 /// Bytes of `struct linger`.
 pub(crate) const LINGER: usize = size_of::<libc::linger>();
+/// Bytes of `SO_RCVLOWAT`, and what it is unless a program has set it.
+const LOW: usize = size_of::<i32>();
+const LOWEST: [u8; LOW] = 1_i32.to_ne_bytes();
 
 impl Relay {
     /// A connection by these two ends of a pair, of which the second is the program's. `is_connecting` says that it is not
@@ -157,6 +162,15 @@ impl Relay {
                 stream::set_option(theirs, libc::SOL_SOCKET, name, &value)?;
             }
         }
+        let mut low = LOWEST;
+        stream::option(&tcp, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &mut low)?;
+        if i32::from_ne_bytes(low) <= 1 {
+            // One that a listener of MPTCP has given has none.
+            low = LOWEST;
+        } else {
+            stream::set_option(theirs, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &low)?;
+            stream::set_option(&tcp, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &LOWEST)?;
+        }
         let filling = if is_connecting { Some(fill(theirs)?) } else { None };
         Ok(Relay {
             tcp: tcp.into(),
@@ -166,6 +180,7 @@ impl Relay {
             filling,
             error: 0,
             linger,
+            low,
             waits_for_room: [is_connecting, false],
         })
     }
@@ -340,6 +355,9 @@ impl Relay {
     pub(crate) fn into_tcp(self) -> OwnedFd {
         // As it came.
         let _ = set_linger(&self.tcp, self.linger);
+        if self.low != LOWEST {
+            let _ = stream::set_option(&self.tcp, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &self.low);
+        }
         self.tcp.into()
     }
 

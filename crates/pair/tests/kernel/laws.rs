@@ -107,6 +107,42 @@ say(found & select.POLLERR != 0, found & select.POLLHUP != 0, tried(c.recv, 1), 
 }
 
 #[test]
+fn little_comes_through_where_much_is_waited_for() {
+    let script = "
+s = listens()
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1000)
+say('set')
+c = s.accept()[0]
+say(c.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT))
+heard()
+def low(*_): raise TimeoutError()
+signal.signal(signal.SIGALRM, low)
+signal.alarm(20)
+# It asks for less, and gets that.
+say(c.recv(4))
+signal.alarm(0)
+c.sendall(b'x')
+# The same of a socket that connects.
+d = socket.socket()
+d.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1000)
+d.connect(s.getsockname())
+say(d.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT))
+a = s.accept()[0]
+a.sendall(b'four')
+signal.alarm(20)
+say(d.recv(4))
+";
+    is_as_the_kernels(script, |program, to| {
+        assert_eq!(program.line(), "set");
+        let mut stream = connect(to);
+        stream.write_all(b"four").unwrap();
+        // The kernel wakes nobody up for so little: it is there before.
+        program.tell("");
+        rest(&stream)
+    });
+}
+
+#[test]
 fn what_a_program_ends_is_seen() {
     let script = "
 s = listens()
