@@ -307,11 +307,23 @@ impl Relay {
         };
         match stop {
             Stop::Empty | Stop::End if self.out.is_broken => Next::Reset(self.error),
+            Stop::Full if self.out.is_broken => {
+                // Nobody takes what it writes, though it may read on: it is told when it writes.
+                let _ = self.pair.shutdown(Shutdown::Read);
+                Next::Wait
+            }
             Stop::Empty | Stop::Full => Next::Wait,
             Stop::Enough => Next::Again,
             Stop::End => {
                 if !std::mem::replace(&mut self.back.is_shut, true) {
                     let _ = self.pair.shutdown(Shutdown::Write);
+                }
+                if !self.out.is_at_end && has_failed(&self.tcp) {
+                    // There is nothing left to be read that would tell of a reset.
+                    let error = self.tcp.take_error().ok().flatten();
+                    return Next::Reset(
+                        error.and_then(|error| error.raw_os_error()).unwrap_or(libc::EPIPE),
+                    );
                 }
                 Next::Wait
             }
@@ -332,9 +344,7 @@ impl Relay {
 
     /// Whether the program has closed its end.
     fn is_closed(&self) -> bool {
-        let mut set = PollSet::<1>::empty();
-        let Ok(at) = set.add(self.pair.as_fd(), Interest::Read) else { return true };
-        set.wait(Some(0)).is_err() || set.failed(at)
+        has_failed(&self.pair)
     }
 
     /// The end: both sockets are closed. What TCP has queued, it sends still.
@@ -383,6 +393,13 @@ fn halves(linger: [u8; LINGER]) -> [i32; 2] {
 
 fn set_linger(tcp: impl AsFd, value: [u8; LINGER]) -> io::Result<()> {
     stream::set_option(tcp, libc::SOL_SOCKET, libc::SO_LINGER, &value)
+}
+
+/// Whether a socket has an error, or both of its ways have ended.
+fn has_failed(socket: impl AsFd) -> bool {
+    let mut set = PollSet::<1>::empty();
+    let Ok(at) = set.add(socket.as_fd(), Interest::Read) else { return true };
+    set.wait(Some(0)).is_err() || set.failed(at)
 }
 
 fn reset_by(error: &io::Error) -> Next {

@@ -150,7 +150,8 @@ impl Relays {
     fn end(&mut self, number: u64, error: i32) {
         let Some(Entry { relay, cookie, place }) = self.all.remove(&number) else { return };
         self.numbers.remove(&cookie);
-        if error != 0 {
+        // With EPIPE it has had the end of the stream, and reads that again.
+        if error != 0 && error != libc::EPIPE {
             say_reset(cookie, place);
         }
         let is_said = error != 0 && relay.has_unread();

@@ -107,6 +107,50 @@ say(found & select.POLLERR != 0, found & select.POLLHUP != 0, tried(c.recv, 1), 
 }
 
 #[test]
+fn a_reset_behind_the_end_of_the_stream_is_seen() {
+    let script = "
+s = listens()
+c = s.accept()[0]
+say(all_of(c))
+c.send(b'x')
+p = select.poll()
+p.register(c, 0)
+# It is told by nothing but the hang-up.
+say(p.poll(20000)[0][1] & select.POLLHUP != 0)
+say(tried(c.send, b'x'), tried(c.recv, 1))
+";
+    is_as_the_kernels(script, |_, to| {
+        drop(connect(to));
+        String::new()
+    });
+}
+
+#[test]
+fn who_writes_and_does_not_read_is_told_of_a_reset() {
+    let script = "
+s = listens()
+c = s.accept()[0]
+heard()
+def writes():
+    while True:
+        got = tried(c.send, bytes(1000))
+        if got != 1000: return got in ('EPIPE', 'ECONNRESET')
+say(writes())
+";
+    is_as_the_kernels(script, |program, to| {
+        let mut stream = connect(to);
+        // More than the pair takes, none of which is read.
+        stream.set_nonblocking(true).unwrap();
+        while stream.write(&[1; 65536]).is_ok() {}
+        std::thread::sleep(Duration::from_millis(100));
+        while stream.write(&[1; 65536]).is_ok() {}
+        reset(stream);
+        program.tell("");
+        String::new()
+    });
+}
+
+#[test]
 fn little_comes_through_where_much_is_waited_for() {
     let script = "
 s = listens()
