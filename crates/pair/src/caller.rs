@@ -71,6 +71,11 @@ impl<'a> Caller<'a> {
         self.checked(closes)
     }
 
+    /// Whether its process can have another descriptor. Where the kernel does not tell, it can.
+    pub(crate) fn can_have_descriptors(&self) -> Result<bool, Fault> {
+        self.checked(self.thread.can_have_descriptors().unwrap_or(true))
+    }
+
     /// Its epoll sets.
     pub(crate) fn epoll_sets(&self) -> Result<Vec<i32>, Fault> {
         let sets = self.thread.epoll_sets().map_err(|_| Fault::Kernel)?;

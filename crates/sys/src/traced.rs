@@ -67,6 +67,32 @@ impl Thread {
         }
     }
 
+    /// Whether it can have another descriptor (`RLIMIT_NOFILE`), as far as is told: before Linux 6.2 it can.
+    ///
+    /// # Errors
+    /// Those of stat(2) and of reading `/proc/PID/limits`.
+    pub fn can_have_descriptors(&self) -> io::Result<bool> {
+        let open = fs::metadata(format!("/proc/{}/fd", self.number))?.len();
+        if open == 0 {
+            return Ok(true);
+        }
+        // SAFETY: integers only, for which zeros are valid.
+        let mut limit: libc::rlimit = unsafe { std::mem::zeroed() };
+        let process = self.number as libc::pid_t;
+        // SAFETY: the kernel writes one rlimit, and reads none.
+        let asked = unsafe {
+            libc::prlimit(process, libc::RLIMIT_NOFILE, std::ptr::null(), &raw mut limit)
+        };
+        if check(asked).is_ok() {
+            return Ok(open < limit.rlim_cur);
+        }
+        // It is another user's. All may read this.
+        let limits = fs::read_to_string(format!("/proc/{}/limits", self.number))?;
+        let most = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+        let most = most.and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok());
+        Ok(most.is_none_or(|most| open < most))
+    }
+
     /// The process whose thread it is.
     fn process(&self) -> io::Result<u32> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.number))?;
@@ -182,6 +208,7 @@ mod tests {
         assert!(thread.closes_at_exec(file.as_raw_fd()).unwrap());
         assert_eq!(thread.descriptor(-1).unwrap_err().raw_os_error(), Some(libc::EBADF));
         assert!(thread.closes_at_exec(-1).is_err());
+        assert!(thread.can_have_descriptors().unwrap());
         assert_eq!(thread.process().unwrap(), std::process::id());
         let set = crate::epoll::Epoll::new().unwrap();
         let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();

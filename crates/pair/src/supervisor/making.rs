@@ -44,6 +44,10 @@ impl Supervisor {
         if !is_sane || !accepts::is_listener(&socket) {
             return Err(Fault::Kernel);
         }
+        if !Caller::new(&self.listener, waiting).can_have_descriptors()? {
+            // As the kernel's does, before it takes a connection: the listener stays ready.
+            return Err(Fault::Error(libc::EMFILE));
+        }
         self.prepare()?;
         match self.accepts.next(cookie, &socket) {
             Ok(accepted) => self.give_accepted(waiting, cookie, accepted, (peer, flags)),

@@ -480,6 +480,37 @@ say(all_of(c))
 }
 
 #[test]
+fn a_listener_is_ready_as_long_as_a_program_without_descriptors_has_not_taken_the_connection() {
+    let script = "
+import resource
+s = listens()
+s.setblocking(False)
+e = select.epoll()
+e.register(s, select.EPOLLIN)
+heard()
+held = []
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+while len(held) < 100:
+    try: held.append(os.dup(0))
+    except OSError: break
+# Before Linux 6.2 it cannot be told in time.
+told = os.stat('/proc/self/fd').st_size > 0
+say(tried(s.accept), len(e.poll(10)) if told else 1)
+s.setblocking(True)
+# With nobody there it is told at once, too.
+say(tried(s.accept), tried(s.accept) if told else 'EMFILE')
+for fd in held: os.close(fd)
+say(all_of(s.accept()[0]))
+";
+    is_as_the_kernels(script, |program, to| {
+        let mut stream = connect(to);
+        program.tell("");
+        stream.write_all(b"kept").unwrap();
+        String::new()
+    });
+}
+
+#[test]
 fn a_port_is_free_when_its_listener_is_closed() {
     let script = "
 s = listens()
