@@ -56,6 +56,7 @@ impl Supervisor {
                     return Err(Fault::Error(libc::EAGAIN));
                 }
                 let until = accepts::deadline(&socket, libc::SO_RCVTIMEO);
+                self.waits_until(until);
                 let parked = Parked { waiting, peer, flags, socket, cookie, until };
                 self.next += 1;
                 self.epoll.add(&parked.socket, ACCEPT | self.next)?;
@@ -194,6 +195,7 @@ impl Supervisor {
             };
         }
         let until = accepts::deadline(&socket, libc::SO_SNDTIMEO);
+        self.waits_until(until);
         self.next += 1;
         self.epoll.add_for(&socket, CONNECT | self.next, Interest::Write)?;
         let calls = vec![(waiting, fd)];
@@ -285,6 +287,8 @@ impl Supervisor {
                 Caller::new(&self.listener, waiting).end(Err(Fault::Error(libc::EINPROGRESS)));
             }
         }
+        let accepts = self.accepts.parked.values().filter_map(|one| one.until);
+        self.due = accepts.chain(self.connects.all.values().filter_map(|one| one.until)).min();
     }
 }
 

@@ -6,7 +6,7 @@ mod making;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sys::epoll::Epoll;
 use sys::seccomp::{Listener, State, Waiting};
@@ -41,6 +41,8 @@ pub struct Supervisor {
     /// Of calls that wait.
     next: u64,
     looked: Instant,
+    /// When the first of them has waited long enough, or an earlier instant.
+    due: Option<Instant>,
 }
 
 impl Supervisor {
@@ -60,6 +62,7 @@ impl Supervisor {
             pair: None,
             next: 0,
             looked: Instant::now(),
+            due: None,
         })
     }
 
@@ -81,7 +84,7 @@ impl Supervisor {
                 }
             }
             self.relays.turn_all(&self.epoll);
-            if self.has_parked() && self.looked.elapsed().as_millis() >= LOOK_AFTER.into() {
+            if self.has_parked() && self.until_looked() == 0 {
                 self.look_after();
             }
         }
@@ -96,9 +99,23 @@ impl Supervisor {
     fn patience(&self) -> u16 {
         match () {
             () if self.relays.has_more() => 0,
-            () if self.has_parked() => LOOK_AFTER,
+            () if self.has_parked() => self.until_looked(),
             () => u16::MAX,
         }
+    }
+
+    /// When to look after calls that wait: in so many milliseconds.
+    fn until_looked(&self) -> u16 {
+        let next = self.looked + Duration::from_millis(LOOK_AFTER.into());
+        let next = self.due.map_or(next, |due| due.min(next));
+        let left = next.saturating_duration_since(Instant::now());
+        // Not before that.
+        left.as_micros().div_ceil(1000).try_into().unwrap_or(LOOK_AFTER)
+    }
+
+    /// A call waits until then.
+    fn waits_until(&mut self, until: Option<Instant>) {
+        self.due = until.into_iter().chain(self.due).min();
     }
 
     /// Answers calls that wait. Returns whether there will be none any more.

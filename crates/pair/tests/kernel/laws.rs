@@ -70,6 +70,25 @@ say(tried(s.accept))
 }
 
 #[test]
+fn a_call_that_waits_for_a_short_time_ends_in_time() {
+    let script = "
+s = listens()
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack('ll', 0, 10000))
+# However slow the machine, it is not so each time.
+until = time.monotonic() + 30
+def took():
+    began = time.monotonic()
+    assert tried(s.accept) == 'EAGAIN'
+    return time.monotonic() - began
+fast = 0
+while fast < 3 and time.monotonic() < until:
+    if took() < 0.08: fast += 1
+say(fast, took() >= 0.01)
+";
+    is_as_the_kernels(script, |_, _| String::new());
+}
+
+#[test]
 fn what_a_peer_ends_is_seen() {
     let script = "
 s = listens()
