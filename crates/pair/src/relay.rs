@@ -129,6 +129,8 @@ pub(crate) struct Relay {
     linger: [u8; LINGER],
     /// `SO_RCVLOWAT` as the TCP socket came with it. The supervisor waits for the first byte.
     low: [u8; LOW],
+    /// The program has closed its end, and more is to be sent than the peer takes.
+    is_orphan: bool,
     /// Whether it is told when there is room to write, to the peer and to the program.
     waits_for_room: [bool; 2],
 }
@@ -181,6 +183,7 @@ impl Relay {
             error: 0,
             linger,
             low,
+            is_orphan: false,
             waits_for_room: [is_connecting, false],
         })
     }
@@ -275,7 +278,14 @@ impl Relay {
             return Next::Wait;
         }
         match self.out.carry(&mut self.pair, &mut self.tcp, scratch) {
-            Stop::Empty | Stop::Full => Next::Wait,
+            Stop::Empty => Next::Wait,
+            Stop::Full => {
+                if !self.is_orphan && self.is_closed() {
+                    self.is_orphan = true;
+                    give_up_in_time(&self.tcp);
+                }
+                Next::Wait
+            }
             Stop::Enough => Next::Again,
             Stop::End if self.is_closed() => Next::Closed,
             Stop::End => {
@@ -395,6 +405,19 @@ fn set_linger(tcp: impl AsFd, value: [u8; LINGER]) -> io::Result<()> {
     stream::set_option(tcp, libc::SOL_SOCKET, libc::SO_LINGER, &value)
 }
 
+/// How long, in milliseconds, the peer may take nothing of what a program has sent that has closed its end. The kernel gives
+/// up such connections of its own, too, after some minutes (tcp_orphan_retries in tcp(7)).
+const ORPHANS_PATIENCE: u32 = 240_000;
+
+/// A peer that takes nothing does not hold a connection for good that the program is rid of.
+fn give_up_in_time(tcp: &TcpStream) {
+    let mut value = [0; 4];
+    let (level, name) = (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT);
+    if stream::option(tcp, level, name, &mut value).is_ok() && value == [0; 4] {
+        let _ = stream::set_option(tcp, level, name, &ORPHANS_PATIENCE.to_ne_bytes());
+    }
+}
+
 /// Whether a socket has an error, or both of its ways have ended.
 fn has_failed(socket: impl AsFd) -> bool {
     let mut set = PollSet::<1>::empty();
@@ -419,4 +442,37 @@ fn fill(mut socket: &UnixStream) -> io::Result<usize> {
     }
     socket.set_nonblocking(false)?;
     Ok(all)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a failed unwrap is the failed test
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn what_a_program_leaves_to_be_sent_is_given_up_in_time() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        // It reads nothing.
+        let _peer = listener.accept().unwrap();
+        let (pair, mut theirs) = UnixStream::pair().unwrap();
+        let mut relay = Relay::new(tcp.into(), (pair, &theirs), false).unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let patience = |relay: &Relay| {
+            let mut value = [0; 4];
+            stream::option(relay.tcp(), libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, &mut value)
+                .unwrap();
+            u32::from_ne_bytes(value)
+        };
+        let mut scratch = vec![0; PIECE];
+        while !relay.out.holds() {
+            let _ = theirs.write(&[1; PIECE]);
+            relay.turn(&mut scratch);
+        }
+        assert_eq!(patience(&relay), 0);
+        drop(theirs);
+        assert_eq!(relay.turn(&mut scratch), Next::Wait);
+        assert_eq!(patience(&relay), ORPHANS_PATIENCE);
+    }
 }
