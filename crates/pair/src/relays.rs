@@ -92,6 +92,10 @@ impl Relays {
         self.all.is_empty()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
     /// Whether some have more to move at once.
     pub(crate) fn has_more(&self) -> bool {
         !self.again.is_empty()

@@ -221,6 +221,17 @@ pub fn allow_most_open_files() -> io::Result<()> {
     allow_open_files(limit.rlim_max)
 }
 
+/// How many descriptors this process may have at a time.
+///
+/// # Errors
+/// None that are known.
+pub fn open_files_allowed() -> io::Result<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is one rlimit that the kernel may write.
+    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) })?;
+    Ok(limit.rlim_cur)
+}
+
 /// Gives the calling thread, and those that it starts from now on, a table of descriptors of their own, a copy of the
 /// present one (`CLONE_FILES`). [`allow_open_files`] counts for each table. From now on a descriptor that is opened
 /// on one side is none on the other, or another: nothing that owns one may be handed over.

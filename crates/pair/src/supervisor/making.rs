@@ -41,7 +41,7 @@ impl Supervisor {
         flags: i32,
     ) -> Result<Done, Fault> {
         let is_sane = flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) == 0;
-        if !is_sane || !accepts::is_listener(&socket) {
+        if !is_sane || !accepts::is_listener(&socket) || !self.has_room() {
             return Err(Fault::Kernel);
         }
         if !Caller::new(&self.listener, waiting).can_have_descriptors()? {
@@ -114,6 +114,8 @@ impl Supervisor {
         let (waiting, cookie, asked) = (parked.waiting, parked.cookie, (parked.peer, parked.flags));
         let result = if !self.listener.waits(waiting.id) {
             Err(Fault::Gone)
+        } else if !self.has_room() {
+            Err(Fault::Kernel)
         } else if let Err(fault) = self.prepare() {
             Err(fault)
         } else {
@@ -164,7 +166,10 @@ impl Supervisor {
             }
             return Ok(Done::Elsewhere);
         }
-        if connects::standing(&socket)? != Standing::None || connects::is_deferred(&socket) {
+        if !self.has_room()
+            || connects::standing(&socket)? != Standing::None
+            || connects::is_deferred(&socket)
+        {
             return Err(Fault::Kernel);
         }
         let mut bytes = [0; stream::NAME_MAX];

@@ -29,6 +29,9 @@ const CALLS_AT_ONCE: usize = 32;
 /// How often, in milliseconds, it is looked whether calls that wait were interrupted, of which nothing tells.
 const LOOK_AFTER: u16 = 100;
 
+/// Descriptors that are left for what passes: those of answers, and its own.
+const RESERVE: u64 = 64;
+
 /// See the module's documentation.
 pub struct Supervisor {
     listener: Listener,
@@ -38,6 +41,9 @@ pub struct Supervisor {
     connects: Connects,
     /// The pair of the next connection, made before that is accepted: it is nobody's loss if there can be none.
     pair: Option<(UnixStream, UnixStream)>,
+    /// Descriptors that connections and calls that wait may have.
+    most: u64,
+    is_short: bool,
     /// Of calls that wait.
     next: u64,
     looked: Instant,
@@ -53,6 +59,7 @@ impl Supervisor {
     pub fn new(listener: OwnedFd) -> io::Result<Self> {
         let epoll = Epoll::new()?;
         epoll.add(&listener, LISTENER)?;
+        let allowed = sys::process::open_files_allowed()?;
         Ok(Supervisor {
             listener: listener.into(),
             epoll,
@@ -60,10 +67,20 @@ impl Supervisor {
             accepts: Accepts::default(),
             connects: Connects::default(),
             pair: None,
+            most: allowed.saturating_sub(RESERVE).max(allowed / 2),
+            is_short: false,
             next: 0,
             looked: Instant::now(),
             due: None,
         })
+    }
+
+    /// With so many descriptors for connections, and for calls that wait, instead of nearly all that the process may have:
+    /// what comes when they are used is the kernel's.
+    #[must_use]
+    pub fn with_descriptors(mut self, most: u64) -> Self {
+        self.most = most;
+        self
     }
 
     /// Serves the program and what it starts, until all of that has ended, and all that they have sent is TCP's.
@@ -89,6 +106,20 @@ impl Supervisor {
             }
         }
         Ok(())
+    }
+
+    /// Whether there are descriptors for another connection. Without them it is the kernel's, with all that it has there: the
+    /// program may have more than its supervisor, who needs two for each of its own.
+    fn has_room(&mut self) -> bool {
+        let waiting = self.accepts.parked.len() + self.connects.all.len();
+        let has = ((2 * self.relays.len() + waiting) as u64) < self.most;
+        if !has && !std::mem::replace(&mut self.is_short, true) {
+            let most = self.most;
+            tracing::warn!(
+                "connections stay with the kernel from now on while {most} descriptors are in use"
+            );
+        }
+        has
     }
 
     fn has_parked(&self) -> bool {

@@ -2,6 +2,7 @@
 //! both ways, by the same peer, and what it and the peer have seen must be the same.
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
+mod few;
 mod hostile;
 mod laws;
 mod waits;
@@ -45,6 +46,8 @@ def all_of(c, most=1 << 30):
 enum Way {
     Kernel,
     Pairs,
+    /// As far as the supervisor has descriptors for them: two connections.
+    Few,
 }
 
 /// A Python program that runs, and what answers its calls.
@@ -62,14 +65,17 @@ impl Program {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let (mut child, supervisor) = match way {
             Way::Kernel => (command.spawn().unwrap(), None),
-            Way::Pairs => {
+            Way::Pairs | Way::Few => {
                 let (tell, told) = channel::<OwnedFd>();
                 // The filter is that thread's, and what it starts has it.
                 let starter = std::thread::spawn(move || {
                     tell.send(sys::seccomp::answer_elsewhere(CALLS).unwrap()).unwrap();
                     command.spawn().unwrap()
                 });
-                let supervisor = Supervisor::new(told.recv().unwrap()).unwrap();
+                let mut supervisor = Supervisor::new(told.recv().unwrap()).unwrap();
+                if way == Way::Few {
+                    supervisor = supervisor.with_descriptors(4);
+                }
                 let serves = std::thread::spawn(move || supervisor.run());
                 (starter.join().unwrap(), Some(serves))
             }
