@@ -224,6 +224,11 @@ impl Supervisor {
         if there != Some(cookie) {
             return Ok(());
         }
+        // One that does not wait was looked for before.
+        let caller = Caller::new(&self.listener, waiting);
+        if !is_nonblocking && self.connects.sets.have(&caller, fd)? {
+            return Ok(());
+        }
         let (pair, theirs) = self.take_pair()?;
         let relay = Relay::new(own(socket)?, (pair, &theirs), is_connecting)?;
         stream::set_nonblocking(&theirs, is_nonblocking)?;

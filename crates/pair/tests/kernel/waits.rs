@@ -57,6 +57,25 @@ c.detach()
 }
 
 #[test]
+fn a_socket_that_is_in_a_set_meanwhile_stays_there() {
+    is_so(
+        "
+e = select.epoll()
+t = begins()
+e.register(c, select.EPOLLIN)
+ends(t)
+a = s.accept()[0]
+for number in range(20):
+    a.sendall(b'x')
+    # It comes to the program, and to nobody else before.
+    time.sleep(0.01)
+    if e.poll(60) != [(c.fileno(), select.EPOLLIN)]: break
+    say(c.recv(1))
+",
+    );
+}
+
+#[test]
 fn threads_that_connect_one_socket_are_all_answered() {
     is_so(
         "
