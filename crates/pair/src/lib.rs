@@ -20,7 +20,7 @@
 //! | `relays`, `relay` | connections, and the bytes of each |
 //!
 //! The program may be hostile. What is read of its memory is copied and then judged, and counts only if the call waited
-//! afterwards still. Nothing that it does makes the supervisor wait. The supervisor does for it what the program could do
+//! afterwards still. It can make its own supervisor wait, and no other. The supervisor does for it what the program could do
 //! itself: it connects by the program's own sockets, and keeps no right but to look at the program.
 
 mod accepts;

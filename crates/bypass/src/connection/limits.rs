@@ -71,7 +71,8 @@ impl Limits {
     pub(super) fn room(&self, room: u32, unsent: impl FnOnce() -> u32) -> u32 {
         match self.unsent() {
             0 => room,
-            most if unsent() < most => room.min(PACKET),
+            // What is written goes on in a packet that was not sent yet, without a look at the limit.
+            most if unsent() < most.max(PACKET) => room.min(PACKET),
             _ => 0,
         }
     }

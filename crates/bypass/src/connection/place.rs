@@ -3,6 +3,7 @@
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
+use handoff::ring::send;
 use handoff::session::Area;
 use handoff::session::status::{self, Place, Status, Why};
 use handoff::{Cid, RestoreReason};
@@ -28,6 +29,11 @@ impl AtNic {
         fence(Ordering::SeqCst);
         self.area.wake().fetch_add(1, Ordering::AcqRel);
         os::futex_wake_all(self.area.wake());
+    }
+
+    /// Whether the NIC has tried to send all that ends there. It does so soon, where the kernel does in the call.
+    fn has_tried(&self, end: u32) -> bool {
+        (self.area.sent().load(Ordering::Acquire) >> 32) as u32 == end
     }
 
     /// Bytes that were not sent yet, of so many that end there.
@@ -125,6 +131,20 @@ impl Connection {
 
     pub(super) fn look(&self, at: &AtNic) -> Place {
         self.status(at).place
+    }
+
+    /// Waits for a while until the NIC has tried to send what was written, if so many bytes were not sent yet: the kernel does
+    /// so in the call that writes them.
+    pub(super) fn wait_until_tried(&self, at: &AtNic, most: u32) {
+        let Ok(ring) = at.area.send() else { return };
+        let sent = send::App::new(ring);
+        let is_open = || {
+            let known = sent.end().and_then(|end| Ok((end, sent.len()?)));
+            known.is_ok_and(|(end, used)| at.unsent(end, used) >= most && !at.has_tried(end))
+        };
+        if most > 0 && is_open() {
+            self.wait_as_long_as(at, || is_open() && self.look(at) == Place::Nic);
+        }
     }
 
     /// Waits for the next change of the status as long as it is this, or for a while.

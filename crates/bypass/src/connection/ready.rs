@@ -94,7 +94,11 @@ impl Connection {
         let end = sent.end()?;
         let may_write = match self.limits.unsent() {
             0 => true,
-            most => 2 * u64::from(at.unsent(end, used)) < u64::from(most),
+            most => {
+                let half = most.div_ceil(2);
+                self.wait_until_tried(at, half);
+                at.unsent(end, used) < half
+            }
         };
         Ok(left > 0 && left >= used / 2 && may_write)
     }

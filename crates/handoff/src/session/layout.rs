@@ -324,8 +324,9 @@ impl<'a> Area<'a> {
         &self.words[LINE + 3]
     }
 
-    /// Index behind the last byte of the send ring that was sent, in the low 32 bits: wharf's, as it was when the figures were
-    /// asked for, and at any time where there is a limit by [`unsent_most`](Self::unsent_most).
+    /// Index behind the last byte of the send ring that was sent, in the low 32 bits; and in the others, behind the last that
+    /// wharf has tried to send. wharf's: as it was when the figures were asked for, and at any time where there is a limit by
+    /// [`unsent_most`](Self::unsent_most).
     pub fn sent(&self) -> &'a AtomicU64 {
         &self.words[2 * LINE + 7]
     }

@@ -56,6 +56,8 @@ pub(super) struct Running {
     pub(super) lent: u32,
     /// Bytes that the engine has not sent first, as its application knows, where those are limited (`TCP_NOTSENT_LOWAT`).
     pub(super) unsent: Option<u32>,
+    /// Index behind the last byte that the engine had when it last sent all that it could.
+    pub(super) tried: u32,
     /// As the application was told last.
     pub(super) status: Status,
     pub(super) carried: Carried,

@@ -1,15 +1,14 @@
 //! What a connection's rings and the engine tell each other. Bytes stay where they are: the engine sends from the send ring
 //! and stores in the receive ring, and knows how many there are.
 
-use std::sync::atomic::Ordering;
-
 use handoff::mirror::Closing;
 use handoff::ring::{Hostile, receive, send};
 use handoff::session::Area;
-use tcp::{Queue, Socket, Standing};
+use tcp::{Queue, Socket};
 
 use super::connections::Running;
 use super::records::{Keeps, Records};
+use super::unsent::unsent;
 
 /// What the engine may have that it has not sent, before a send ring is taken to be what limits it.
 const UNSENT_LEAST: u32 = 64 << 10;
@@ -147,37 +146,6 @@ impl Exchange<'_, '_> {
         }
         bytes
     }
-}
-
-impl Running {
-    /// Bytes are sent first, or there are more of them: tells the application, if how many of them may wait is limited. How
-    /// many do then.
-    pub(super) fn sends(&mut self, area: &Area<'_>, standing: &Standing) -> Option<u32> {
-        let is_limited = area.unsent_most().load(Ordering::Relaxed) != 0;
-        self.unsent = is_limited.then(|| self.publish_sent(area, standing));
-        self.unsent
-    }
-
-    /// Tells the application which bytes were sent. How many were not.
-    pub(super) fn publish_sent(&self, area: &Area<'_>, standing: &Standing) -> u32 {
-        let unsent = unsent(standing);
-        area.sent().store(self.lent.wrapping_sub(unsent).into(), Ordering::Release);
-        unsent
-    }
-}
-
-/// Whether an application may write, or is told that it may, that could not before as too many bytes were not sent yet: a call
-/// may as long as they are fewer than the limit, and poll(2) says so of half as many (`__tcp_stream_memory_free`).
-pub(super) fn may_write_again(area: &Area<'_>, before: u32, left: u32) -> bool {
-    let most = area.unsent_most().load(Ordering::Relaxed);
-    let passes = |most: u64| u64::from(before) >= most && u64::from(left) < most;
-    passes(most) || passes(most.div_ceil(2))
-}
-
-/// Bytes of the send queue that were not sent yet.
-fn unsent(standing: &Standing) -> u32 {
-    // The FIN has a number, too.
-    standing.queued.saturating_sub(standing.snd_nxt - standing.snd_una)
 }
 
 /// What the application has closed.

@@ -31,6 +31,7 @@ mod splices;
 #[cfg(test)]
 mod tests;
 pub(crate) mod told;
+mod unsent;
 
 use std::collections::VecDeque;
 use std::io;
@@ -220,7 +221,8 @@ impl HandoffLane {
         while let Some(number) = self.next_ended() {
             self.handle(number, NicEvent::Ended, &queue.pool, &mut host, now);
         }
-        self.app().end_turn();
+        let is_full = self.lane.is_full();
+        self.app().end_turn(is_full);
         Ok(told || worked)
     }
 

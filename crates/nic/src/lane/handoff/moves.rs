@@ -229,6 +229,7 @@ fn begin(
         receive: receive.keep(),
         status: Status::at(Place::Moving),
         unsent: None,
+        tried: 0,
         carried: Carried::since(repair),
         peer_closed: false,
         is_deaf: false,

@@ -13,12 +13,13 @@ use tcp::{Change, Due, FourTuple, Id, Placement, Reason, Socket, Stack, State};
 use wire::{Bytes, Mac, Seq};
 
 use super::connections::{Connection, Connections, Running};
-use super::exchange::{Exchange, Moved, closing, may_write_again};
+use super::exchange::{Exchange, Moved, closing};
 use super::informed;
 use super::lent::{SpliceCounts, TURN};
 use super::link::Key;
 use super::records::{Mirror, Records};
 use super::sessions::Session;
+use super::unsent::{have_tried, may_write_again};
 use crate::app::{App, Lender, ServiceCounters};
 
 /// Commands of one session that are looked at in a turn: others', and packets, do not wait for more.
@@ -42,6 +43,8 @@ pub(crate) struct Rings {
     pub(super) config: Arc<tcp::Config>,
     /// Connections to look at.
     due: Vec<u32>,
+    /// Those whose unsent bytes are limited, and that were given bytes in this turn.
+    limited: Vec<u32>,
     pub(super) commands: NicCounts,
     pub(super) events: OsCounts,
     /// Commands that were none, or of no connection of the NIC's.
@@ -67,6 +70,7 @@ impl Rings {
             all: Connections::default(),
             config,
             due: Vec::new(),
+            limited: Vec::new(),
             commands: NicCounts::default(),
             events: OsCounts::default(),
             bad: 0,
@@ -263,7 +267,7 @@ impl Rings {
     /// Moves bytes between the rings of a connection and the engine, and tells the application. Returns how many have room in
     /// the send ring now.
     pub(super) fn exchange(&mut self, number: u32, stack: &mut Stack, now: Nanos) -> u32 {
-        let Rings { all, sessions, hostile, records, .. } = self;
+        let Rings { all, sessions, hostile, records, limited, .. } = self;
         let Some(connection) = all.get_mut(number) else { return 0 };
         let Connection { key, side, engine: Some(running), keeps, active, .. } = connection else {
             return 0;
@@ -282,7 +286,11 @@ impl Rings {
             socket.abort();
         }
         let mut exchange = Exchange { running, keeps, socket: &mut socket, records };
-        let moved = match exchange.run(&area) {
+        let result = exchange.run(&area);
+        if running.unsent.is_some() {
+            limited.push(number);
+        }
+        let moved = match result {
             Ok(moved) => moved,
             Err(_) => {
                 *hostile += 1;
@@ -378,8 +386,11 @@ impl Rings {
         }
     }
 
-    /// After a turn.
-    pub(super) fn end_turn(&mut self) {
+    /// After a turn, in which all was sent that could be unless `is_full`.
+    pub(super) fn end_turn(&mut self, is_full: bool) {
+        if !is_full {
+            have_tried(&mut self.all, &self.sessions, self.limited.drain(..));
+        }
         self.sessions.iter_mut().flatten().for_each(Session::end_turn);
     }
 }

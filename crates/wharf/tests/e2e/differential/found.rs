@@ -132,5 +132,15 @@ pub(super) fn all() -> Vec<Sequence> {
             TO_OS,
             Step::GetOption(option(libc::SO_REUSEADDR)),
         ]),
+        // The kernel sends in the call what few bytes may wait for, and puts more into a packet that waits.
+        of(vec![
+            Step::Move { to_nic: true, waits: true },
+            Step::SetOption(option(libc::TCP_NOTSENT_LOWAT), 1),
+            Step::Send {
+                by: SendBy::SendMessages,
+                lens: vec![126, 351, 71, 59],
+                flags: libc::MSG_DONTWAIT,
+            },
+        ]),
     ]
 }
