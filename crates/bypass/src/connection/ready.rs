@@ -132,7 +132,8 @@ impl Connection {
         epoll::changed(self, at.session);
     }
 
-    /// `SO_SNDBUF` or `TCP_NOTSENT_LOWAT` has changed: as much as waits to be acknowledged may be what does not fit any more, or fits now.
+    /// `SO_SNDBUF` or `TCP_NOTSENT_LOWAT` has changed: as much as waits to be acknowledged, or to be sent, may be what does not
+    /// fit any more, or fits now.
     pub(crate) fn has_limits(&'static self, fd: c_int) {
         self.limits.read(fd);
         if let Some(at) = self.away() {

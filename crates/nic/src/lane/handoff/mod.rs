@@ -221,8 +221,7 @@ impl HandoffLane {
         while let Some(number) = self.next_ended() {
             self.handle(number, NicEvent::Ended, &queue.pool, &mut host, now);
         }
-        let is_full = self.lane.is_full();
-        self.app().end_turn(is_full);
+        self.app().end_turn();
         Ok(told || worked)
     }
 

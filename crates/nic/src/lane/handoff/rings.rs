@@ -386,11 +386,9 @@ impl Rings {
         }
     }
 
-    /// After a turn, in which all was sent that could be unless `is_full`.
-    pub(super) fn end_turn(&mut self, is_full: bool) {
-        if !is_full {
-            have_tried(&mut self.all, &self.sessions, self.limited.drain(..));
-        }
+    /// After a turn, in which was sent what there was time and room for.
+    pub(super) fn end_turn(&mut self) {
+        have_tried(&mut self.all, &self.sessions, self.limited.drain(..));
         self.sessions.iter_mut().flatten().for_each(Session::end_turn);
     }
 }

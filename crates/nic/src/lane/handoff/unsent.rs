@@ -25,7 +25,8 @@ impl Running {
         unsent
     }
 
-    /// The engine has sent what it could of all that it has: what was not sent waits for the peer, or for its time.
+    /// The engine has sent what it could of all that it has: what was not sent waits for the peer, the wire, or its time. When
+    /// it goes, [`may_write_again`] says whether to tell.
     pub(super) fn has_tried(&mut self, area: &Area<'_>) {
         self.tried = self.lent;
         let sent = area.sent().load(Ordering::Relaxed) as u32;
