@@ -108,7 +108,7 @@ impl PacketSocket {
     /// # Errors
     /// What setsockopt(2) says.
     pub fn set_send_buffer(&self, bytes: i32) -> io::Result<()> {
-        crate::stream::set_option(self, libc::SOL_SOCKET, libc::SO_SNDBUF, &bytes.to_ne_bytes())
+        crate::sockopt::set(self.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, &bytes)
     }
 
     /// Who connected, or listened.
