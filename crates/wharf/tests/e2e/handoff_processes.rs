@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::handoff::serve;
-use crate::handoff_reasons::{does, goes_back, restored, up};
+use crate::handoff_reasons::{ECHOES, does, goes_back, restored, up};
 
 /// Does what the first line of a connection names. Where a child has the connection, this one closes it, and the child
 /// says so after the second line, and is an echo server then.
@@ -12,20 +12,6 @@ const DOES: &str = r#"
 import ctypes, mmap, os, select, signal, socket, struct, subprocess, sys
 libc = ctypes.CDLL(None, use_errno=True)
 CLONE = 56 if os.uname().machine == 'x86_64' else 220
-ECHOES = '''
-import socket, sys
-def line(c):
-    while c.recv(1) != b'\\n': pass
-def serve(c):
-    line(c)
-    c.sendall(b'done\\n')
-    while True:
-        d = c.recv(65536)
-        if not d: return c.close()
-        c.sendall(d)
-if len(sys.argv) > 1: serve(socket.socket(fileno=int(sys.argv[1])))
-'''
-exec(ECHOES)
 os.environ['ECHOES'] = ECHOES
 def words(fd): return ['python3', '-u', '-c', ECHOES, str(fd)]
 def serves(c):
@@ -99,7 +85,7 @@ while True:
 /// The program does this; what a child has goes back for this reason.
 fn each_does(all: &[&str], reason: Option<&str>) {
     let Some(up) = up() else { return };
-    let _server = serve(&up.hosts, "at_accept", DOES);
+    let _server = serve(&up.hosts, "at_accept", &[ECHOES, DOES].concat());
     for what in all {
         println!("{what}");
         let before: BTreeMap<String, u64> = restored(&up);

@@ -10,6 +10,25 @@ use testkit::lab::{have, wait_until};
 use crate::handoff::{bytes, connect, echoes, ends, serve};
 use crate::setup::{Ip, Plan, Port, Up};
 
+/// Before a program in Python: what it may become, or have another become, which says "done" after a line and is an echo
+/// server then.
+pub(crate) const ECHOES: &str = r#"
+ECHOES = '''
+import socket, sys
+def line(c):
+    while c.recv(1) != b'\\n': pass
+def serve(c):
+    line(c)
+    c.sendall(b'done\\n')
+    while True:
+        d = c.recv(65536)
+        if not d: return c.close()
+        c.sendall(d)
+if len(sys.argv) > 1: serve(socket.socket(fileno=int(sys.argv[1])))
+'''
+exec(ECHOES)
+"#;
+
 /// Does what the first line of a connection names, says so after the second, and is an echo server then.
 const DOES: &str = r#"
 import array, ctypes, fcntl, mmap, os, select, socket, struct, sys, time
@@ -139,20 +158,6 @@ def lingers(c):
         except BlockingIOError: pass
     c.close()
     print('closed at', time.monotonic_ns(), flush=True)
-ECHOES = '''
-import socket, sys
-def line(c):
-    while c.recv(1) != b'\\n': pass
-def serve(c):
-    line(c)
-    c.sendall(b'done\\n')
-    while True:
-        d = c.recv(65536)
-        if not d: return c.close()
-        c.sendall(d)
-if len(sys.argv) > 1: serve(socket.socket(fileno=int(sys.argv[1])))
-'''
-exec(ECHOES)
 s = socket.socket()
 s.bind(('', 7000)); s.listen(64); print('listens', flush=True)
 while True:
@@ -245,7 +250,7 @@ pub(crate) fn goes_back(
 #[test]
 fn what_the_nic_does_not_do_is_counted_by_its_name() {
     let Some(up) = up() else { return };
-    let _server = serve(&up.hosts, "at_accept", DOES);
+    let _server = serve(&up.hosts, "at_accept", &[ECHOES, DOES].concat());
     for (what, reason) in CASES {
         println!("{what}");
         let before = restored(&up);
@@ -260,7 +265,7 @@ fn what_the_nic_does_not_do_is_counted_by_its_name() {
 #[test]
 fn what_is_written_past_the_library_goes_back_with_its_connection() {
     let Some(up) = up() else { return };
-    let _server = serve(&up.hosts, "at_accept", DOES);
+    let _server = serve(&up.hosts, "at_accept", &[ECHOES, DOES].concat());
     let stream = does(&up, "past");
     goes_back(&up, &BTreeMap::new(), stream, Some("unserved"));
 }
@@ -268,7 +273,7 @@ fn what_is_written_past_the_library_goes_back_with_its_connection() {
 #[test]
 fn urgent_data_of_the_peers_goes_to_the_kernel() {
     let Some(up) = up() else { return };
-    let _server = serve(&up.hosts, "at_accept", DOES);
+    let _server = serve(&up.hosts, "at_accept", &[ECHOES, DOES].concat());
     let stream = does(&up, "nothing");
     sys::calls::send(&stream, b"u", libc::MSG_OOB).unwrap();
     goes_back(&up, &BTreeMap::new(), stream, Some("urgent"));
@@ -278,7 +283,7 @@ fn urgent_data_of_the_peers_goes_to_the_kernel() {
 fn another_program_gets_its_connections_from_the_kernel() {
     let Some(up) = up() else { return };
     for (what, count) in [("executed", 1), ("executed_by_list", 2)] {
-        let _server = serve(&up.hosts, "at_accept", DOES);
+        let _server = serve(&up.hosts, "at_accept", &[ECHOES, DOES].concat());
         let before = restored(&up);
         goes_back(&up, &before, does(&up, what), Some("exec"));
         assert_eq!(up.counter("handoff_restored", "exec"), count);
@@ -291,7 +296,7 @@ fn another_program_gets_its_connections_from_the_kernel() {
 #[test]
 fn a_close_that_lingers_waits_for_the_peer() {
     let Some(up) = up() else { return };
-    let mut server = serve(&up.hosts, "at_accept", DOES);
+    let mut server = serve(&up.hosts, "at_accept", &[ECHOES, DOES].concat());
     let mut stream = does(&up, "lingers");
     // It does not grow.
     let few = 65_536_i32.to_ne_bytes();
