@@ -52,7 +52,7 @@ pub(super) fn expected(fd: c_int) -> Option<&'static connection::Connection> {
 
 /// Whether a socket neither listens nor has a peer.
 fn is_unopened(fd: c_int) -> bool {
-    os::int_option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Some(0) && os::ports(fd).1 == 0
+    os::int_option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Some(0) && !os::has_peer(fd)
 }
 
 fn is_tcp(fd: c_int) -> bool {

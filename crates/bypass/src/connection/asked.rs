@@ -123,7 +123,7 @@ pub(crate) fn offer() -> bool {
         }
         // The socket of a connection that is on its way to being one has no peer yet.
         let is_to_go = |one: &&'static Connection| {
-            !one.is_settled() && one.away().is_none() && os::ports(one.fd()).1 != 0
+            !one.is_settled() && one.away().is_none() && os::has_peer(one.fd())
         };
         if let Some(connection) = at(walk.next).filter(is_to_go) {
             connection.passed(0, 0);

@@ -122,7 +122,9 @@ impl Connection {
         let is_there = self.descriptors.load(Ordering::SeqCst) != ENDING
             && !self.is_settled.load(Ordering::SeqCst)
             && session::is_own();
-        if is_there && self.state.load(Ordering::Acquire) == KERNEL && self.is_alone() {
+        let is_at_kernel = is_there && self.state.load(Ordering::Acquire) == KERNEL;
+        // A reset takes the peer away. wharf would refuse the rest, and its way back tells of edges anew.
+        if is_at_kernel && self.is_alone() && os::has_peer(self.fd()) {
             self.offer_alone(session);
         }
         os::set_errno(errno);

@@ -147,16 +147,22 @@ fn is_closing(fd: c_int) -> bool {
 
 /// The ports of a socket, as the kernel has them; 0 for what it does not say.
 pub(crate) fn ports(fd: c_int) -> (u16, u16) {
-    let port = |call: libc::c_long| {
-        // SAFETY: all-zero is a valid address.
-        let mut address: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
-        let mut len = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
-        // SAFETY: `address` is writable, and `len` its size.
-        let got = unsafe { trap!(call, fd, &raw mut address, &raw mut len) };
-        // The port lies at the same place in both kinds.
-        if got == 0 { u16::from_be(address.sin6_port) } else { 0 }
-    };
-    (port(libc::SYS_getsockname), port(libc::SYS_getpeername))
+    (port(libc::SYS_getsockname, fd), port(libc::SYS_getpeername, fd))
+}
+
+/// Whether a socket has a peer.
+pub(crate) fn has_peer(fd: c_int) -> bool {
+    port(libc::SYS_getpeername, fd) != 0
+}
+
+fn port(call: libc::c_long, fd: c_int) -> u16 {
+    // SAFETY: all-zero is a valid address.
+    let mut address: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
+    let mut len = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
+    // SAFETY: `address` is writable, and `len` its size.
+    let got = unsafe { trap!(call, fd, &raw mut address, &raw mut len) };
+    // The port lies at the same place in both kinds.
+    if got == 0 { u16::from_be(address.sin6_port) } else { 0 }
 }
 
 /// Passes over bytes that a socket has; how many.

@@ -142,5 +142,17 @@ pub(super) fn all() -> Vec<Sequence> {
                 flags: libc::MSG_DONTWAIT,
             },
         ]),
+        // What a reset has left of a connection is none that a set waits to be opened.
+        of(vec![
+            Step::Blocked {
+                call: Waits::Receive { len: 3474, flags: 0 },
+                then: Then::PeerResets,
+                moves: None,
+            },
+            Step::EpollAdd { set: 0, events: IN_OUT_BY_EDGE | libc::EPOLLRDHUP as u32 },
+            Step::EpollWait { set: 0, most: 3 },
+            Step::Send { by: SendBy::Send, lens: vec![2996, 1], flags: libc::MSG_NOSIGNAL },
+            Step::EpollWait { set: 0, most: 2 },
+        ]),
     ]
 }
