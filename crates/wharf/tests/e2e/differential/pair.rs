@@ -439,12 +439,13 @@ fn are_among(some: &[Event], all: &[Event]) -> bool {
     some.iter().all(|event| rest.any(|other| other == event))
 }
 
-/// Lets others run, for longer if it takes long.
+/// Lets others run, for longer if it takes long: several such programs share a CPU with what they wait for.
 fn rest(since: Instant) {
-    if since.elapsed() < Duration::from_millis(20) {
+    let waited = since.elapsed();
+    if waited < Duration::from_micros(200) {
         thread::yield_now();
     } else {
-        thread::sleep(Duration::from_millis(1));
+        thread::sleep((waited / 4).min(Duration::from_millis(1)));
     }
 }
 
