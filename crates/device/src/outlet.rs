@@ -63,11 +63,14 @@ impl Outlet {
     /// Takes back, in their order, those events of this kind that the application has not read. Others stay.
     pub(crate) fn take_back(&mut self, mut is_it: impl FnMut(&[u8]) -> bool) -> Vec<Vec<u8>> {
         let mut buffer = vec![0; EVENT_MAX];
+        // What is read here is said anew behind what another thread may read meanwhile: nothing is without need.
         let mut all = Vec::new();
-        while let Ok(received) = self.theirs.receive(&mut buffer)
-            && received.len > 0
-        {
-            all.push(buffer[..received.len].to_vec());
+        if self.theirs.any(&mut buffer, WAITING_MAX, &mut is_it).unwrap_or(true) {
+            while let Ok(received) = self.theirs.receive(&mut buffer)
+                && received.len > 0
+            {
+                all.push(buffer[..received.len].to_vec());
+            }
         }
         all.extend(std::mem::take(&mut self.waiting));
         let (taken, left) = all.into_iter().partition(|event| is_it(event));

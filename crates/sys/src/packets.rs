@@ -180,6 +180,36 @@ impl PacketSocket {
         }
         Ok(Received { len, descriptors })
     }
+
+    /// Whether `is_it` says so of one of the messages that wait to be received, which all stay. It looks at `most` of them
+    /// at most, from the first on, each in `buffer`.
+    ///
+    /// # Errors
+    /// Those of setsockopt(2) for `SO_PEEK_OFF`.
+    pub fn any(
+        &self,
+        buffer: &mut [u8],
+        most: usize,
+        mut is_it: impl FnMut(&[u8]) -> bool,
+    ) -> io::Result<bool> {
+        let peek_from =
+            |at: i32| crate::sockopt::set(self.as_fd(), libc::SOL_SOCKET, libc::SO_PEEK_OFF, &at);
+        // The kernel moves the place behind each message that is looked at, and back for what is received meanwhile.
+        peek_from(0)?;
+        let mut next = || self.peek(buffer).map(|len| is_it(&buffer[..len]));
+        let found = (0..most).map_while(|_| next()).any(|is_it| is_it);
+        peek_from(-1)?;
+        Ok(found)
+    }
+
+    /// The length of the message that is looked at, as far as there is room for it.
+    fn peek(&self, into: &mut [u8]) -> Option<usize> {
+        let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
+        let at = into.as_mut_ptr().cast();
+        // SAFETY: the kernel writes at most `into.len()` bytes there.
+        let len = unsafe { libc::recv(self.0.as_raw_fd(), at, into.len(), flags) };
+        usize::try_from(len).ok().filter(|len| *len > 0)
+    }
 }
 
 /// The descriptors that have come with a message, each taken once.
@@ -286,5 +316,29 @@ mod tests {
         assert_eq!(near.send(b"x", &many).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         near.send(b"x", &many[1..]).unwrap();
         assert_eq!(far.receive(&mut [0; 3]).unwrap().descriptors.len(), DESCRIPTORS_MAX);
+    }
+
+    #[test]
+    fn messages_that_are_looked_at_stay() {
+        let (near, far) = pair("looked-at");
+        for message in [b"one", b"two", b"six"] {
+            near.send(message, &[]).unwrap();
+        }
+        let mut into = [0; 8];
+        let mut seen = Vec::new();
+        let mut six = |most| {
+            far.any(&mut into, most, |message| {
+                seen.push(message.to_vec());
+                message == b"six"
+            })
+        };
+        assert!(!six(2).unwrap());
+        assert!(six(9).unwrap());
+        assert_eq!(seen.concat(), b"onetwoonetwosix");
+        for message in [b"one", b"two", b"six"] {
+            let received = far.receive(&mut into).unwrap();
+            assert_eq!(&into[..received.len], message);
+        }
+        assert!(!far.any(&mut into, 9, |_| true).unwrap());
     }
 }
