@@ -18,6 +18,8 @@ pub(in crate::handoff) enum Layer {
     Application,
     /// Of the NIC: connections and commands.
     NicHandoff,
+    /// Of that, what is committed to the mirror.
+    NicMirror,
     NicTcp,
     /// Headers, LRO, GSO, steering and the queues of frames.
     NicIpEthernet,
@@ -26,8 +28,8 @@ pub(in crate::handoff) enum Layer {
 }
 
 use Layer::{
-    Application, Bypass, Driver, Ethernet, Ip, NicHandoff, NicIpEthernet, NicOther, NicTcp, Socket,
-    SystemCall, Tcp,
+    Application, Bypass, Driver, Ethernet, Ip, NicHandoff, NicIpEthernet, NicMirror, NicOther,
+    NicTcp, Socket, SystemCall, Tcp,
 };
 
 impl Layer {
@@ -36,6 +38,13 @@ impl Layer {
         [SystemCall, Socket, Tcp, Ip, Ethernet, Driver, Bypass, Application];
     /// Those of the NIC.
     pub(super) const NIC: [Layer; 4] = [NicHandoff, NicTcp, NicIpEthernet, NicOther];
+    /// Those that are a part of another.
+    pub(super) const PARTS: [Layer; 1] = [NicMirror];
+
+    /// The layer that this one is a part of, or itself.
+    pub(super) const fn whole(self) -> Layer {
+        if let NicMirror = self { NicHandoff } else { self }
+    }
 
     /// The metric of its time a packet.
     pub(super) const fn metric(self) -> &'static str {
@@ -49,6 +58,7 @@ impl Layer {
             Bypass => "bypass_time_per_packet",
             Application => "application_time_per_packet",
             NicHandoff => "nic_handoff_time_per_packet",
+            NicMirror => "nic_mirror_time_per_packet",
             NicTcp => "nic_tcp_time_per_packet",
             NicIpEthernet => "nic_ip_ethernet_time_per_packet",
             NicOther => "nic_other_time_per_packet",
@@ -139,7 +149,11 @@ const KERNEL: [(Layer, &[&str]); 6] = [
 ];
 
 /// What the functions of wharf begin with, by part.
-const NIC: [(Layer, &[&str]); 3] = [
+const NIC: [(Layer, &[&str]); 4] = [
+    (
+        NicMirror,
+        &["handoff::mirror", "<handoff::mirror", "nic::mirror", "nic::lane::handoff::records"],
+    ),
     (NicTcp, &["tcp::", "<tcp::", "nic::lane::engine"]),
     (
         NicHandoff,
@@ -237,6 +251,8 @@ mod tests {
         let nic = |name| layer(Whose::Worker, &[Function { name, file: "/usr/bin/wharf" }]);
         assert_eq!(nic("tcp::stack::Stack::input"), Some(NicTcp));
         assert_eq!(nic("nic::lane::handoff::rings::Rings::room"), Some(NicHandoff));
+        let commit = nic("nic::lane::handoff::records::Records::commit");
+        assert_eq!(commit.map(|layer| (layer, layer.whole())), Some((NicMirror, NicHandoff)));
         assert_eq!(nic("memcpy"), Some(NicOther));
     }
 }

@@ -276,10 +276,17 @@ impl Spent {
     }
 }
 
-/// The time of each layer; none if nothing was seen.
+/// The time of each layer, and of what is a part of one; none if nothing was seen.
 fn by_layer(layers: &[Layer], time: f64, counts: &Counts) -> Vec<Reading> {
-    let of = |layer: &Layer| counts.get(layer).copied().unwrap_or(0) as f64;
-    let all: f64 = layers.iter().map(of).sum();
-    let time = |layer: &Layer| Reading::new(layer.metric(), "ns", of(layer) / all * time);
-    if all > 0.0 { layers.iter().map(time).collect() } else { Vec::new() }
+    let of = |is_it: &dyn Fn(Layer) -> bool| -> f64 {
+        counts.iter().filter(|(layer, _)| is_it(**layer)).map(|(_, count)| *count as f64).sum()
+    };
+    let all = of(&|layer| layers.contains(&layer.whole()));
+    if all == 0.0 {
+        return Vec::new();
+    }
+    let reading = |layer: Layer, count: f64| Reading::new(layer.metric(), "ns", count / all * time);
+    let wholes = layers.iter().map(|layer| reading(*layer, of(&|part| part.whole() == *layer)));
+    let parts = Layer::PARTS.iter().filter(|part| layers.contains(&part.whole()));
+    wholes.chain(parts.map(|part| reading(*part, of(&|layer| layer == *part)))).collect()
 }
