@@ -34,10 +34,12 @@ pub unsafe extern "C-unwind" fn getsockopt(
         len: *mut socklen_t,
         connection: &'static Connection,
     ) -> c_int {
+        // The kernel says what is wrong with a place that is nowhere.
+        let is_there = !value.is_null() && !len.is_null();
         // SAFETY: the program's promise: `len` bytes may be written.
         unsafe {
             match (level, option) {
-                (libc::SOL_SOCKET, libc::SO_ERROR) => {
+                (libc::SOL_SOCKET, libc::SO_ERROR) if is_there => {
                     let error = connection.take_error().or_else(|| connection.take_late());
                     let Some(error) = error else { return kernel(fd, level, option, value, len) };
                     if (*len as usize) < size_of::<c_int>() {
@@ -47,15 +49,25 @@ pub unsafe extern "C-unwind" fn getsockopt(
                     *len = size_of::<c_int>() as socklen_t;
                     0
                 }
-                // It is another while the connection moves (SK_FORCE_REUSE of include/net/sock.h).
-                (libc::SOL_SOCKET, libc::SO_REUSEADDR) => {
+                (libc::SOL_SOCKET, libc::SO_REUSEADDR) if is_there => {
                     let room = *len;
-                    connection.socket_at_rest(|| {
-                        *len = room;
-                        kernel(fd, level, option, value, len)
-                    })
+                    let mut left = REPAIRED_LOOKS;
+                    loop {
+                        let result = connection.socket_at_rest(|| {
+                            *len = room;
+                            kernel(fd, level, option, value, len)
+                        });
+                        let is_repaired = result == 0
+                            && *len as usize == size_of::<c_int>()
+                            && value.cast::<c_int>().read_unaligned() == FORCE_REUSE;
+                        if !is_repaired || left == 0 {
+                            return result;
+                        }
+                        left -= 1;
+                        os::yield_now();
+                    }
                 }
-                (libc::IPPROTO_TCP, libc::TCP_INFO) if !value.is_null() && !len.is_null() => {
+                (libc::IPPROTO_TCP, libc::TCP_INFO) if is_there => {
                     let room = c_int::from_ne_bytes((*len).to_ne_bytes());
                     let Ok(room) = usize::try_from(room) else {
                         return os::fail(libc::EINVAL) as c_int;
@@ -130,6 +142,12 @@ pub unsafe extern "C-unwind" fn setsockopt(
     }
     result
 }
+
+/// `SK_FORCE_REUSE` (include/net/sock.h): `SO_REUSEADDR` of a socket in repair mode, which wharf has it in for some system
+/// calls while its connection moves, and when that has ended.
+const FORCE_REUSE: c_int = 2;
+/// How often a call looks at one that stays so.
+const REPAIRED_LOOKS: u32 = 10_000;
 
 /// Whether the NIC does not do it, so that the kernel must have the connection.
 fn needs_kernel(level: c_int, option: c_int) -> bool {

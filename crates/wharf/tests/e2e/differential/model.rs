@@ -9,6 +9,8 @@ use super::step::{ReceiveBy, SendBy, Step, Then, UNREAD_MOST, Waits};
 
 /// `TCP_CLOSE` (include/net/tcp_states.h).
 const CLOSE: u8 = 7;
+/// `TCP_FIN_WAIT1`, `TCP_LAST_ACK` and `TCP_CLOSING`: the end of the stream was not acknowledged yet.
+const UNACKNOWLEDGED: [u8; 3] = [4, 9, 11];
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
@@ -214,6 +216,13 @@ impl Model {
             } else if (self.peer_shut || self.peer_closed) && app.revents & libc::POLLRDHUP == 0 {
                 return Some("the application is to see the end of the stream");
             }
+        }
+        // The peer may delay the acknowledgment, which is an edge of its own.
+        let tells_edges = [0, 1].into_iter().any(|set| self.is_edge(set));
+        if let Some(app) = line.app.as_ref().filter(|_| self.shut_write && tells_edges)
+            && UNACKNOWLEDGED.contains(&state(app.as_fd()))
+        {
+            return Some("the end of the application's stream is to be acknowledged");
         }
         if let Some(peer) = &line.peer {
             let (peer_seen, flow) = (seen(peer.as_fd(), true), &line.out);
