@@ -133,7 +133,8 @@ pub unsafe extern "C-unwind" fn setsockopt(
     if let (Some(connection), 0) = (away, result) {
         let is_limit = matches!(
             (level, option),
-            (libc::SOL_SOCKET, libc::SO_SNDBUF) | (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT)
+            (libc::SOL_SOCKET, libc::SO_SNDBUF | libc::SO_RCVLOWAT)
+                | (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT)
         );
         if is_limit {
             connection.has_limits(fd);

@@ -133,12 +133,12 @@ impl Connection {
     }
 
     /// `SO_SNDBUF` or `TCP_NOTSENT_LOWAT` has changed: as much as waits to be acknowledged, or to be sent, may be what does not
-    /// fit any more, or fits now.
+    /// fit any more, or fits now. Or `SO_RCVLOWAT` of a connection that has ended.
     pub(crate) fn has_limits(&'static self, fd: c_int) {
         self.limits.read(fd);
         if let Some(at) = self.away() {
             at.area.unsent_most().store(self.limits.unsent().into(), Ordering::Relaxed);
-            // As sock_setsockopt does, whether there is more room or not.
+            // As sock_setsockopt and tcp_set_rcvlowat do, whether there is more room or not, or more to read.
             self.wake_all(&at);
         }
     }

@@ -154,5 +154,15 @@ pub(super) fn all() -> Vec<Sequence> {
             Step::Send { by: SendBy::Send, lens: vec![2996, 1], flags: libc::MSG_NOSIGNAL },
             Step::EpollWait { set: 0, most: 2 },
         ]),
+        // An edge that is told anew, though nothing more comes.
+        of(vec![
+            Step::Move { to_nic: true, waits: true },
+            Step::PeerShut,
+            Step::EpollAdd { set: 1, events: IN_OUT_BY_EDGE },
+            Step::Shutdown(libc::SHUT_WR),
+            Step::EpollWait { set: 1, most: 4 },
+            Step::SetOption(option(libc::SO_RCVLOWAT), 1),
+            Step::EpollWait { set: 1, most: 3 },
+        ]),
     ]
 }
