@@ -13,7 +13,7 @@ use crate::table::{self, OWN_MAX, Word};
 const FREE: i32 = 0;
 const LOST: i32 = -1;
 
-/// One for each thread that waits, and some for each NIC.
+/// One or two for each thread that waits, and some for each NIC.
 static ALL: [AtomicI32; OWN_MAX] = [const { AtomicI32::new(FREE) }; OWN_MAX];
 /// Where the next free place is looked for.
 static HINT: AtomicU32 = AtomicU32::new(0);

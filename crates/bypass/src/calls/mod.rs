@@ -6,6 +6,7 @@ mod children;
 mod data;
 mod epoll;
 mod files;
+mod held;
 mod messages;
 mod options;
 mod own;

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use handoff::session::NICS_MAX;
 use libc::{c_int, c_long, c_short, epoll_event, nfds_t, pollfd, sigset_t, timespec};
 
+use super::held::{self, Held};
 use crate::cancel;
 use crate::connection::asked;
 use crate::connection::epoll::{self, poll_events};
@@ -54,6 +55,7 @@ fn waiter() -> c_int {
 /// After fork, in the child: the descriptor was the parent's session's.
 pub(super) fn forget_waiter() {
     let _ = WAITER.try_with(|waiter| waiter.0.set(None));
+    held::forget();
 }
 
 fn make_waiter() -> Own {
@@ -95,12 +97,13 @@ fn kernel_poll(fds: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) 
 const AGAIN: u64 = asked::AGAIN_MS as u64 * 1_000_000;
 
 /// Waits until the kernel has something of this connection, or it moves: the error that the call gives if it is not to
-/// wait longer.
+/// wait longer. With signals that are held back, only those end it that end a call which blocks.
 pub(super) fn wait_kernel(
     connection: &'static Connection,
     fd: c_int,
     events: c_short,
     patience: Patience,
+    held: Option<&Held>,
 ) -> Option<c_int> {
     let mut left = match patience {
         Patience::None => return Some(libc::EAGAIN),
@@ -110,8 +113,9 @@ pub(super) fn wait_kernel(
             _ => return Some(libc::EAGAIN),
         },
     };
-    let mut fds =
-        [pollfd { fd, events, revents: 0 }, pollfd { fd: -1, events: libc::POLLIN, revents: 0 }];
+    let signals = held.map_or(-1, Held::fd);
+    let mut fds = [(fd, events), (-1, libc::POLLIN), (signals, libc::POLLIN)]
+        .map(|(fd, events)| pollfd { fd, events, revents: 0 });
     let mut is_deaf = false;
     let _asleep = session::look().then(|| {
         let asleep = session::sleep();
@@ -135,8 +139,12 @@ pub(super) fn wait_kernel(
     match found {
         0 if has_more => None,
         0 => Some(libc::EAGAIN),
-        found if found < 0 => Some(errno),
-        _ => None,
+        // With one of libc's own, which has calls begun again.
+        found if found < 0 => Some(errno).filter(|errno| held.is_none() || *errno != libc::EINTR),
+        // What is there is given before a signal ends the call.
+        _ => held
+            .filter(|held| fds[0].revents == 0 && fds[2].revents != 0 && held.ends_call())
+            .map(|_| libc::EINTR),
     }
 }
 

@@ -3,6 +3,7 @@
 
 use libc::{c_int, iovec, msghdr, ssize_t};
 
+use super::held::Held;
 use super::poll::wait_kernel;
 use crate::connection::{Connection, Parts, Patience, Receiving, Sink, Source, Waiting};
 use crate::os;
@@ -134,11 +135,9 @@ pub(super) fn wait_for(
     waiting: &Waiting,
 ) -> Option<c_int> {
     let patience = waiting.patience();
-    if patience == Patience::Until(None) && !waiting.has_moved() && !os::has_low_water(fd) {
-        // The kernel knows which signals end a wait.
-        return if connection.is_away() { None } else { os::wait_readable(fd) };
-    }
-    wait_kernel(connection, fd, libc::POLLIN, patience)
+    let may_restart = patience == Patience::Until(None) && !waiting.has_moved();
+    let held = if may_restart { Held::begin() } else { None };
+    wait_kernel(connection, fd, libc::POLLIN, patience, held.as_ref())
 }
 
 /// The error of a kernel's call, if it is one of the connection's: moving makes others.
@@ -213,7 +212,7 @@ pub(super) fn send(
                 if result < 0 && os::errno() == libc::EAGAIN && waiting.patience() != Patience::None
                 {
                     if waiting.patience() != Patience::Until(None) || sent > 0 {
-                        match wait_kernel(connection, fd, libc::POLLOUT, waiting.patience()) {
+                        match wait_kernel(connection, fd, libc::POLLOUT, waiting.patience(), None) {
                             Some(error) if sent == 0 => return fails(error, flags, sent),
                             Some(_) => return sent as isize,
                             None => continue,

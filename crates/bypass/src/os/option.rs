@@ -2,7 +2,6 @@
 
 use libc::{c_int, c_long};
 
-use super::errno;
 use crate::real::real;
 use crate::trap::trap;
 
@@ -24,18 +23,6 @@ pub(crate) fn timeout_of(fd: c_int, option: c_int) -> Option<u64> {
     };
     let nanos = time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
     (got == 0 && nanos > 0).then_some(nanos)
-}
-
-/// Waits until a socket has something to be read, as a call that blocks: the error that ends the wait, if it is one.
-pub(crate) fn wait_readable(fd: c_int) -> Option<c_int> {
-    // A call for no bytes waits for some as any other (tcp_recvmsg), and leaves them.
-    // By libc's function the thread may be cancelled.
-    // SAFETY: no memory is written.
-    let got = unsafe {
-        let none = std::ptr::null_mut();
-        real!(recv(fd, none, 0, 0): fn(c_int, *mut libc::c_void, usize, c_int) -> isize)
-    };
-    (got < 0).then(errno)
 }
 
 /// The error that is pending on a socket, which is told by this (`SO_ERROR`).
@@ -82,11 +69,6 @@ pub(crate) fn int_option(fd: c_int, level: c_int, option: c_int) -> Option<c_int
             fn(c_int, c_int, c_int, *mut libc::c_void, *mut libc::socklen_t) -> c_int)
     };
     (got == 0).then_some(value)
-}
-
-/// Whether a socket is readable only when it has more than one byte (`SO_RCVLOWAT`).
-pub(crate) fn has_low_water(fd: c_int) -> bool {
-    int_option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT).is_some_and(|least| least > 1)
 }
 
 /// The program has shut down ends of a socket: the kernel is to know. That it does is no error.

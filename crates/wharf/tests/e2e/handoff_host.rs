@@ -90,10 +90,11 @@ impl Lab {
 
     /// Connections are not handed off, for this reason.
     fn are_refused(&self, reason: &str) {
+        let refused = || self.up.counter("handoff_refused", reason);
+        // What waits is offered at once.
+        let before = refused();
         let ended = self.hosts().wharf(&["handoff", "--to", "nic", "--all"]);
         assert!(ended.status.success(), "{ended}");
-        let refused = || self.up.counter("handoff_refused", reason);
-        let before = refused();
         let all_are = wait_until(|| {
             self.all_echo(100, 5);
             refused() - before >= self.streams.len() as u64

@@ -108,3 +108,53 @@ fn calls_at_the_nic_end_with_what_they_have_moved() {
 fn calls_at_the_kernel_end_with_what_they_have_moved() {
     calls_end("by_hand");
 }
+
+/// Receives by recv(2) itself: bytes, or an error's name. Signals come meanwhile, with a handler that ends the call, and
+/// with one that has it begun again.
+const RECEIVES: &str = r#"
+import ctypes, errno, signal, socket
+libc = ctypes.CDLL(None, use_errno=True)
+def received(c, begun_again):
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.siginterrupt(signal.SIGALRM, not begun_again)
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+    signal.siginterrupt(signal.SIGUSR1, begun_again)
+    signal.setitimer(signal.ITIMER_REAL, 0.2, 0.2)
+    buffer = ctypes.create_string_buffer(100)
+    print('waits', flush=True)
+    got = libc.recv(c.fileno(), buffer, 100, 0)
+    error = ctypes.get_errno()
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    return buffer.raw[:got].decode() if got >= 0 else errno.errorcode[error]
+s = socket.socket()
+s.bind(('', 7000)); s.listen(64); print('listens', flush=True)
+c = s.accept()[0]
+for begun_again in (False, True):
+    print(received(c, begun_again), flush=True)
+"#;
+
+fn signals_end_calls(policy: &str) {
+    if !have(&["python3"]) {
+        return;
+    }
+    let Some(up) = Plan::new(Port::Auto).up_with(&["--set", "workers=1"]) else { return };
+    let mut server = serve(&up.hosts, policy, RECEIVES);
+    let mut stream = connect(&up.hosts, Ip::V4);
+    assert_eq!(server.line_with(""), "waits");
+    assert_eq!(server.line_with(""), "EINTR");
+    assert_eq!(server.line_with(""), "waits");
+    // Some signals have come by then.
+    std::thread::sleep(Duration::from_secs(1));
+    stream.write_all(b"bytes").unwrap();
+    assert_eq!(server.line_with(""), "bytes");
+}
+
+#[test]
+fn a_signal_ends_a_call_at_the_nic_unless_it_is_begun_again() {
+    signals_end_calls("at_accept");
+}
+
+#[test]
+fn a_signal_ends_a_call_at_the_kernel_unless_it_is_begun_again() {
+    signals_end_calls("by_hand");
+}
