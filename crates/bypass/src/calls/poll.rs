@@ -97,15 +97,14 @@ fn kernel_poll(fds: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) 
 const AGAIN: u64 = asked::AGAIN_MS as u64 * 1_000_000;
 
 /// Waits until the kernel has something of this connection, or it moves: the error that the call gives if it is not to
-/// wait longer. With signals that are held back, only those end it that end a call which blocks.
+/// wait longer.
 pub(super) fn wait_kernel(
     connection: &'static Connection,
     fd: c_int,
     events: c_short,
     patience: Patience,
-    held: Option<&Held>,
 ) -> Option<c_int> {
-    let mut left = match patience {
+    let left = match patience {
         Patience::None => return Some(libc::EAGAIN),
         Patience::Until(None) => None,
         Patience::Until(Some(until)) => match until.checked_sub(os::now()) {
@@ -113,6 +112,47 @@ pub(super) fn wait_kernel(
             _ => return Some(libc::EAGAIN),
         },
     };
+    match wait_once(connection, fd, events, left, None) {
+        Woken::Fails(error) => Some(error),
+        Woken::ForIt | Woken::ForOthers => None,
+    }
+}
+
+/// The same with signals that are held back, as long as a call which blocks waits: only those end it that end such a call.
+pub(super) fn wait_held(
+    connection: &'static Connection,
+    fd: c_int,
+    events: c_short,
+    held: &Held,
+    is_over: impl Fn() -> bool,
+) -> Option<c_int> {
+    // They stay held back while others are woken: none comes unseen.
+    loop {
+        match wait_once(connection, fd, events, None, Some(held)) {
+            Woken::Fails(error) => return Some(error),
+            Woken::ForOthers if !is_over() => {}
+            Woken::ForIt | Woken::ForOthers => return None,
+        }
+    }
+}
+
+/// Why a thread that waits for a connection goes on.
+enum Woken {
+    /// There is something, it moves, or signals have come that do not end the call.
+    ForIt,
+    ForOthers,
+    /// The call gives this error.
+    Fails(c_int),
+}
+
+/// Waits for so many nanoseconds at most.
+fn wait_once(
+    connection: &'static Connection,
+    fd: c_int,
+    events: c_short,
+    mut left: Option<u64>,
+    held: Option<&Held>,
+) -> Woken {
     let signals = held.map_or(-1, Held::fd);
     let mut fds = [(fd, events), (-1, libc::POLLIN), (signals, libc::POLLIN)]
         .map(|(fd, events)| pollfd { fd, events, revents: 0 });
@@ -126,7 +166,7 @@ pub(super) fn wait_kernel(
     // Who cannot be woken looks again soon.
     let has_more = asked::offer() || is_deaf;
     if connection.is_away() {
-        return None;
+        return Woken::ForIt;
     }
     if has_more {
         left = Some(left.map_or(AGAIN, |left| left.min(AGAIN)));
@@ -137,14 +177,16 @@ pub(super) fn wait_kernel(
         take_wake(fds[1].fd);
     }
     match found {
-        0 if has_more => None,
-        0 => Some(libc::EAGAIN),
-        // With one of libc's own, which has calls begun again.
-        found if found < 0 => Some(errno).filter(|errno| held.is_none() || *errno != libc::EINTR),
+        0 if has_more => Woken::ForOthers,
+        0 => Woken::Fails(libc::EAGAIN),
+        // By one of libc's own, which has calls begun again.
+        found if found < 0 && held.is_some() && errno == libc::EINTR => Woken::ForOthers,
+        found if found < 0 => Woken::Fails(errno),
         // What is there is given before a signal ends the call.
-        _ => held
-            .filter(|held| fds[0].revents == 0 && fds[2].revents != 0 && held.ends_call())
-            .map(|_| libc::EINTR),
+        _ if fds[0].revents != 0 => Woken::ForIt,
+        _ if fds[2].revents == 0 => Woken::ForOthers,
+        _ if held.is_some_and(Held::ends_call) => Woken::Fails(libc::EINTR),
+        _ => Woken::ForIt,
     }
 }
 

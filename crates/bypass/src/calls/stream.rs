@@ -4,7 +4,7 @@
 use libc::{c_int, iovec, msghdr, ssize_t};
 
 use super::held::Held;
-use super::poll::wait_kernel;
+use super::poll::{wait_held, wait_kernel};
 use crate::connection::{Connection, Parts, Patience, Receiving, Sink, Source, Waiting};
 use crate::os;
 use crate::real::real;
@@ -136,8 +136,10 @@ pub(super) fn wait_for(
 ) -> Option<c_int> {
     let patience = waiting.patience();
     let may_restart = patience == Patience::Until(None) && !waiting.has_moved();
-    let held = if may_restart { Held::begin() } else { None };
-    wait_kernel(connection, fd, libc::POLLIN, patience, held.as_ref())
+    match may_restart.then(Held::begin).flatten() {
+        Some(held) => wait_held(connection, fd, libc::POLLIN, &held, || waiting.is_over()),
+        None => wait_kernel(connection, fd, libc::POLLIN, patience),
+    }
 }
 
 /// The error of a kernel's call, if it is one of the connection's: moving makes others.
@@ -212,7 +214,7 @@ pub(super) fn send(
                 if result < 0 && os::errno() == libc::EAGAIN && waiting.patience() != Patience::None
                 {
                     if waiting.patience() != Patience::Until(None) || sent > 0 {
-                        match wait_kernel(connection, fd, libc::POLLOUT, waiting.patience(), None) {
+                        match wait_kernel(connection, fd, libc::POLLOUT, waiting.patience()) {
                             Some(error) if sent == 0 => return fails(error, flags, sent),
                             Some(_) => return sent as isize,
                             None => continue,

@@ -86,7 +86,7 @@ fn send_file(
                 is_end = false;
                 if sent > 0 && waiting.patience() != Patience::None {
                     let patience = waiting.patience();
-                    if wait_kernel(connection, to, libc::POLLOUT, patience, None).is_some() {
+                    if wait_kernel(connection, to, libc::POLLOUT, patience).is_some() {
                         break;
                     }
                 }
