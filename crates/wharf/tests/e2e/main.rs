@@ -20,6 +20,7 @@ mod handoff_captured;
 mod handoff_descriptors;
 mod handoff_doctor;
 mod handoff_host;
+mod handoff_idle;
 mod handoff_info;
 mod handoff_kept;
 mod handoff_memory;
