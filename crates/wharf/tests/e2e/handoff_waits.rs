@@ -94,7 +94,8 @@ fn calls_end(policy: &str) {
             }
         });
         assert_eq!(server.line_with(""), "some", "{call}");
-        stream.shutdown(std::net::Shutdown::Both).unwrap();
+        // Or it is over, by the reset that says that not all was read.
+        let _ = stream.shutdown(std::net::Shutdown::Both);
         slow.join().unwrap();
     }
 }
