@@ -1,6 +1,7 @@
-//! Connections that wharf asks for by hand while no call touches them: threads that wait offer them.
+//! Connections that are to go to the NIC while no call touches them: wharf asks for them by hand, or could not take them
+//! when a call was there. Threads that wait offer them.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use handoff::session::NICS_MAX;
 use libc::c_int;
@@ -84,6 +85,10 @@ static WALK: Lock<Walk> = Lock::new(Walk { generation: 0, picks: 0, next: 0 });
 /// How often wharfs had asked when all were gone through: without more, there is nothing to do. Another wharf begins to
 /// count anew, and has all gone through once more, at most.
 static DONE: AtomicU64 = AtomicU64::new(0);
+/// What `DONE` is when there is more to do, whatever wharfs have asked for.
+const NOT_DONE: u64 = u64::MAX;
+/// Some were put off since all were gone through.
+static ANY_PUT_OFF: AtomicBool = AtomicBool::new(false);
 
 /// In the child after fork: no thread is about it.
 pub(crate) fn renew() {
@@ -105,33 +110,50 @@ pub(crate) fn offer() -> bool {
     if picks == DONE.load(Ordering::Relaxed) {
         return false;
     }
-    if picks == 0 {
-        DONE.store(0, Ordering::Relaxed);
-        return false;
-    }
     // Another thread that waits does it.
     let Some(mut walk) = WALK.try_take() else { return false };
-    if (walk.generation, walk.picks) != (generation, picks) {
+    let has_put_off = ANY_PUT_OFF.swap(false, Ordering::SeqCst);
+    if has_put_off || (walk.generation, walk.picks) != (generation, picks) {
         *walk = Walk { generation, picks, next: 0 };
     }
     while walk.next < table::all().end {
-        if session::all().any(|one| !one.is_dead() && one.has_waiting_offers()) {
+        if session::is_any_full() {
             return true;
         }
         if !session::all().any(Session::takes_offers) {
-            return false;
+            // They are gone, or about to go.
+            break;
         }
-        // The socket of a connection that is on its way to being one has no peer yet.
-        let is_to_go = |one: &&'static Connection| {
-            !one.is_settled() && one.away().is_none() && os::has_peer(one.fd())
-        };
-        if let Some(connection) = at(walk.next).filter(is_to_go) {
+        if let Some(connection) = at(walk.next).filter(|connection| connection.is_awaited()) {
             connection.passed(0, 0);
         }
         walk.next += 1;
     }
-    DONE.store(picks, Ordering::Relaxed);
-    false
+    DONE.store(picks, Ordering::SeqCst);
+    // Who puts one off from here on has all gone through again.
+    let is_done = !ANY_PUT_OFF.load(Ordering::SeqCst);
+    if !is_done {
+        DONE.store(NOT_DONE, Ordering::SeqCst);
+    }
+    !is_done
+}
+
+impl Connection {
+    /// It is to go, perhaps, and a wharf that has many to answer takes no more now.
+    pub(super) fn put_off(&self) {
+        if session::is_any_full() && !self.is_put_off.swap(true, Ordering::Relaxed) {
+            ANY_PUT_OFF.store(true, Ordering::SeqCst);
+            DONE.store(NOT_DONE, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether it was put off, or may have been asked for, and is at the kernel still.
+    fn is_awaited(&'static self) -> bool {
+        // Both are looked at.
+        let is_awaited = self.is_put_off.swap(false, Ordering::Relaxed) | self.looked.is_over();
+        // The socket of a connection that is on its way to being one has no peer yet.
+        is_awaited && !self.is_settled() && self.away().is_none() && os::has_peer(self.fd())
+    }
 }
 
 /// The same for a call that has something to give, and does not wait: where there are more, a later one is woken.

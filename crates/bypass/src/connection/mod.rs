@@ -100,6 +100,8 @@ pub(crate) struct Connection {
     is_settled: AtomicBool,
     /// The program has said that it is to go to the NIC.
     is_to_go: AtomicBool,
+    /// It was not offered when a call was there, as wharf had many to answer.
+    is_put_off: AtomicBool,
     shut: AtomicU8,
     /// The program was told of the error.
     is_told: AtomicBool,
@@ -210,6 +212,7 @@ impl Pooled for Connection {
             shared: AtomicU32::new(0),
             is_settled: AtomicBool::new(false),
             is_to_go: AtomicBool::new(false),
+            is_put_off: AtomicBool::new(false),
             shut: AtomicU8::new(0),
             is_told: AtomicBool::new(false),
             late: AtomicI32::new(0),
@@ -259,6 +262,7 @@ impl Connection {
         self.shared.store(0, Ordering::Release);
         self.is_settled.store(false, Ordering::Relaxed);
         self.is_to_go.store(false, Ordering::Relaxed);
+        self.is_put_off.store(false, Ordering::Relaxed);
         self.shut.store(0, Ordering::Relaxed);
         self.is_told.store(false, Ordering::Relaxed);
         self.late.store(0, Ordering::Relaxed);

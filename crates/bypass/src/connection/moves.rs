@@ -77,8 +77,10 @@ impl Connection {
             let now = if needs_time { os::now() } else { seen.since };
             policy.picks(&seen, now, |carried| self.worth.is_it(self.fd(), carried))
         };
-        if let Way::To(session) = self.way(wants) {
-            let _ = self.offer(session);
+        match self.way(wants) {
+            Way::To(session) => _ = self.offer(session),
+            Way::Later => self.put_off(),
+            Way::None => {}
         }
     }
 
@@ -91,8 +93,11 @@ impl Connection {
         let is_asked = session::all().any(wants);
         let (is_done, goes) = match if is_asked { self.way(wants) } else { Way::None } {
             Way::To(session) => (self.offer(session), true),
-            // It is looked again at the next call.
-            Way::Later => (false, true),
+            // It is looked again at the next call, or before.
+            Way::Later => {
+                self.put_off();
+                (false, true)
+            }
             Way::None => (true, false),
         };
         if is_done {

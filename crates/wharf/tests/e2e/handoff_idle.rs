@@ -1,5 +1,7 @@
 //! Connections that move while no byte passes.
 
+use std::io::Write;
+
 use testkit::lab::wait_until;
 
 use crate::handoff::{EVENTS, THREADS, bytes, connect, echoes, ends, serve, up};
@@ -22,6 +24,53 @@ fn idle_connections_go_to_the_nic_by_hand() {
             up.counter("handoff", "connections") == 40
         });
         assert!(all_are, "{} moved", up.counter("handoff", "handoffs"));
+        streams.iter().for_each(|stream| echoes(stream, &bytes(1000, 2)));
+        streams.into_iter().for_each(ends);
+        up.nothing_went_wrong();
+    }
+}
+
+/// Accepts all at once when the first connection says something, and waits for bytes of them, which it echoes.
+const AT_ONCE: &str = "
+import select, socket, threading
+s = socket.socket(socket.AF_INET6)
+s.bind(('::', 7000)); s.listen(128); print('listens', flush=True)
+first = s.accept()[0]
+first.recv(1)
+def serve(c):
+    while True:
+        d = c.recv(65536)
+        if not d: break
+        c.sendall(d)
+    c.close()
+def by_threads(all):
+    for c in all: threading.Thread(target=serve, args=(c,), daemon=True).start()
+    first.recv(1)
+def by_events(all):
+    e = select.epoll()
+    for fd in all: e.register(fd, select.EPOLLIN)
+    while True:
+        for fd, _ in e.poll():
+            d = all[fd].recv(65536)
+            if d: all[fd].sendall(d)
+            else: all.pop(fd).close()
+all = [s.accept()[0] for _ in range(100)]
+";
+
+/// Those that wharf has no time for when they are accepted move when it has, though no call touches them.
+#[test]
+fn connections_that_are_accepted_at_once_all_go_to_the_nic() {
+    for waits in ["by_threads(all)", "by_events({c.fileno(): c for c in all})"] {
+        let Some(up) = up() else { return };
+        let _server = serve(&up.hosts, "at_accept", &format!("{AT_ONCE}{waits}\n"));
+        let mut first = connect(&up.hosts, Ip::V4);
+        let streams: Vec<_> = (0..100).map(|at| connect(&up.hosts, Ip::BOTH[at % 2])).collect();
+        first.write_all(b"x").unwrap();
+        let all_are = wait_until(|| {
+            up.all_counted();
+            up.counter("handoff", "connections") == 101
+        });
+        assert!(all_are, "{waits}: {} moved", up.counter("handoff", "handoffs"));
         streams.iter().for_each(|stream| echoes(stream, &bytes(1000, 2)));
         streams.into_iter().for_each(ends);
         up.nothing_went_wrong();
