@@ -82,7 +82,7 @@ impl Exchange<'_, '_> {
         }
         self.socket.consume(read as usize);
         let put = (self.socket.readable_len() as u32).saturating_sub(receive.len());
-        self.grow(send, receive, free);
+        self.grow(send, receive);
         // Before the application sees what was received, and may write over what is acknowledged.
         self.records.commit(self.keeps, &self.socket.standing(), closing(self.running));
         let at = receive.tail();
@@ -112,11 +112,12 @@ impl Exchange<'_, '_> {
     }
 
     /// Makes a ring larger that is what limits the connection.
-    fn grow(&mut self, send: &mut send::Nic<'_>, receive: &mut receive::Nic<'_>, free: u32) {
-        let used = send.len() - free;
+    fn grow(&mut self, send: &mut send::Nic<'_>, receive: &mut receive::Nic<'_>) {
+        // With what is acknowledged now: it may be all that there is, where the application and the peer wait for each
+        // other.
+        let used = send.len();
         let standing = self.socket.standing();
-        let is_all = used > send.size() / 8 * 7;
-        if is_all && unsent(&standing) < UNSENT_LEAST.min(used / 4) {
+        if used > send.size() / 8 * 7 && unsent(&standing) < UNSENT_LEAST.min(used / 4) {
             send.grow();
         }
         // All that the peer was told there is room for stays where it is.

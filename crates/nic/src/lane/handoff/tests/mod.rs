@@ -164,6 +164,29 @@ fn a_connection_ends_at_the_nic() {
     assert_eq!(world.crossing.place(), Where::Closed);
 }
 
+/// Application and peer wait for each other: the one writes what there is room for when the other has acknowledged all.
+#[test]
+fn a_send_ring_grows_that_is_full_whenever_it_is_not_empty() {
+    let mut world = World::new((1, false), vec![255; 8], 0);
+    world.pick();
+    (0..10).for_each(|_| world.turn());
+    assert_eq!(world.crossing.place(), Where::Nic);
+    let most = application::layout(1).send as usize;
+    let mut rooms = Vec::new();
+    while rooms.len() < 40 && rooms.last() != Some(&most) {
+        let before = world.out.sent;
+        world.write(most, usize::MAX);
+        rooms.push(world.out.sent - before);
+        while world.out.received < world.out.sent {
+            world.turn();
+            let bytes = world.peer.recv(world.peer_id, most, world.now);
+            world.out.take(&bytes);
+        }
+        (0..10).for_each(|_| world.turn());
+    }
+    assert_eq!(rooms.last(), Some(&most), "{rooms:?}");
+}
+
 /// The peer's FIN comes when this end has sent its own, and just then the connection is to go back: it is over, as no
 /// kernel takes it, and the peer hears that its FIN has come.
 #[test]
