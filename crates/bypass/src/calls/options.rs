@@ -51,21 +51,12 @@ pub unsafe extern "C-unwind" fn getsockopt(
                 }
                 (libc::SOL_SOCKET, libc::SO_REUSEADDR) if is_there => {
                     let room = *len;
-                    let mut left = REPAIRED_LOOKS;
-                    loop {
-                        let result = connection.socket_at_rest(|| {
-                            *len = room;
-                            kernel(fd, level, option, value, len)
-                        });
-                        let is_repaired = result == 0
-                            && *len as usize == size_of::<c_int>()
-                            && value.cast::<c_int>().read_unaligned() == FORCE_REUSE;
-                        if !is_repaired || left == 0 {
-                            return result;
-                        }
-                        left -= 1;
-                        os::yield_now();
-                    }
+                    reuse_address(connection, || {
+                        *len = room;
+                        let result = kernel(fd, level, option, value, len);
+                        let is_whole = result == 0 && *len as usize == size_of::<c_int>();
+                        (result, is_whole.then(|| value.cast::<c_int>().read_unaligned()))
+                    })
                 }
                 (libc::IPPROTO_TCP, libc::TCP_INFO) if is_there => {
                     let room = c_int::from_ne_bytes((*len).to_ne_bytes());
@@ -149,6 +140,22 @@ pub unsafe extern "C-unwind" fn setsockopt(
 const FORCE_REUSE: c_int = 2;
 /// How often a call looks at one that stays so.
 const REPAIRED_LOOKS: u32 = 10_000;
+
+/// `SO_REUSEADDR` as the program has set it. `look` gives what the call does, and the value that it has told.
+fn reuse_address(
+    connection: &'static Connection,
+    mut look: impl FnMut() -> (c_int, Option<c_int>),
+) -> c_int {
+    let mut left = REPAIRED_LOOKS;
+    loop {
+        let (result, value) = connection.socket_at_rest(&mut look);
+        if value != Some(FORCE_REUSE) || left == 0 {
+            return result;
+        }
+        left -= 1;
+        os::yield_now();
+    }
+}
 
 /// Whether the NIC does not do it, so that the kernel must have the connection.
 fn needs_kernel(level: c_int, option: c_int) -> bool {
