@@ -1,6 +1,7 @@
 //! Programs whose connections the NIC runs with several workers: packets come and go by queues that change.
 
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sys::process::Signal;
@@ -83,13 +84,23 @@ fn connections_whose_packets_change_queues_go_to_and_fro() {
         assert!(ended.status.success(), "{ended}");
     };
     let have_strayed = || up.counter("strays", "sent") > 0;
-    // On a busy machine all of a round may come before the queues change.
+    // On a busy machine nothing may come between two changes.
     let rounds = (0..).take_while(|round| *round < 6 || *round < 60 && !have_strayed());
     for round in rounds {
         moved(&["--to", "nic", "--all"]);
+        let are_done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for (number, stream) in (0..).zip(&all) {
-                scope.spawn(move || echoes(stream, &bytes(2_000_000, round * 8 + number)));
+                let are_done = &are_done;
+                scope.spawn(move || {
+                    // For as long as the queues change, and not for ever where that fails.
+                    for _ in 0..1000 {
+                        echoes(stream, &bytes(2_000_000, round * 8 + number));
+                        if are_done.load(Ordering::Relaxed) {
+                            break;
+                        }
+                    }
+                });
             }
             std::thread::sleep(Duration::from_millis(20));
             queues("1");
@@ -98,6 +109,7 @@ fn connections_whose_packets_change_queues_go_to_and_fro() {
                 moved(&["--to", "os", "--all"]);
             }
             queues("2");
+            are_done.store(true, Ordering::Relaxed);
         });
     }
     all.into_iter().for_each(ends);
