@@ -80,6 +80,19 @@ pub(crate) fn guards(hosts: &Hosts) -> Vec<u32> {
     hosts.server.processes().into_iter().filter(named).collect()
 }
 
+/// Kills wharf and its guard at once: neither acts when the other has gone.
+pub(crate) fn kill_with_guard(hosts: &Hosts, wharf: u32) {
+    let [guard] = guards(hosts)[..] else { panic!("there is one guard") };
+    // So that it starts no other guard. To stop the guard is not enough: its process group is orphaned when wharf dies, and
+    // the kernel has it go on (setpgid(2)).
+    sys::process::kill(wharf, Signal::Stop).unwrap();
+    let stat = format!("/proc/{wharf}/stat");
+    assert!(wait_until(|| std::fs::read_to_string(&stat).unwrap().contains(") T ")));
+    for pid in [guard, wharf] {
+        sys::process::kill(pid, Signal::Kill).unwrap();
+    }
+}
+
 pub(crate) fn bring_to_an_end(end: End, hosts: &Hosts, wharf: Program) {
     match end {
         End::Kill => wharf.signal(Signal::Kill),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use sys::process::Signal;
 use testkit::lab::{Ended, Program, have, wait_until};
 
-use crate::ends::guards;
+use crate::ends::{guards, kill_with_guard};
 use crate::setup::{HOST, Hosts, Ip, Plan, Port, Up, WIRE, give, wharf};
 
 pub(crate) const PORT: u16 = 7000;
@@ -561,10 +561,6 @@ fn a_wharf_that_is_killed_with_its_guard_resets_its_connections() {
     let mut server = serve(&up.hosts, "at_accept", TELLS);
     let stream = connect(&up.hosts, Ip::V4);
     echoes(&stream, &bytes(100_000, 9));
-    // It does not act before it has gone, too.
-    let [guard] = guards(&up.hosts)[..] else { panic!("there is one guard") };
-    sys::process::kill(guard, Signal::Stop).unwrap();
-    up.wharf.signal(Signal::Kill);
-    sys::process::kill(guard, Signal::Kill).unwrap();
+    kill_with_guard(&up.hosts, up.wharf.id());
     server.line_with("reset");
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use sys::process::Signal;
 use testkit::lab::{Program, have, wait_until};
 
-use crate::ends::guards;
+use crate::ends::{guards, kill_with_guard};
 use crate::handoff::{EVENTS, TELLS, THREADS, bytes, connect, echoes, ends, serve};
 use crate::setup::{HOST, Hosts, Ip, Plan, Port, WIRE, give, wharf};
 
@@ -124,14 +124,8 @@ impl Service {
 
     /// Kills wharf and its guard at once.
     fn kill_both(&mut self) {
-        let [guard] = guards(&self.hosts)[..] else { panic!("there is one guard") };
-        sys::process::kill(guard, Signal::Stop).unwrap();
-        // Each of its threads stops where it is scheduled next.
-        let stat = format!("/proc/{guard}/stat");
-        let is_stopped = || std::fs::read_to_string(&stat).unwrap().contains(") T ");
-        assert!(wait_until(is_stopped));
-        self.kill();
-        sys::process::kill(guard, Signal::Kill).unwrap();
+        kill_with_guard(&self.hosts, self.wharf);
+        self.manager.line_with("ended ");
     }
 
     /// Names of what is kept: of what a guard is told of the wire, and of the rest.
