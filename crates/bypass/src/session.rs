@@ -16,8 +16,8 @@ use handoff::{Cid, RestoreReason};
 use libc::c_int;
 
 pub(crate) use self::nics::{
-    all, are_any, are_several, generation, is_any_full, is_wanted, lacks_any, look, look_alive,
-    look_for_more, may_have_asked_since, picks, sleep, splices, wake_sleepers,
+    all, are_any, are_several, generation, is_wanted, lacks_any, look, look_alive, look_for_more,
+    may_have_asked_since, picks, sleep, splices, wake_sleepers,
 };
 use self::numbers::Numbers;
 use crate::lock::Lock;
@@ -255,20 +255,20 @@ impl Session {
         self.offers.load(Ordering::Relaxed).wrapping_sub(answered) >= OFFERS_MAX
     }
 
-    /// Whether a connection may be offered now: wharf is neither gone nor stopping, and has answered earlier offers.
-    pub(crate) fn takes_offers(&self) -> bool {
-        if self.is_dead() || self.has_waiting_offers() {
-            return false;
+    /// Whether wharf is gone, or stopping.
+    pub(crate) fn is_leaving(&self) -> bool {
+        if self.is_dead() {
+            return true;
         }
         if !self.is_ending.load(Ordering::Relaxed) {
-            return true;
+            return false;
         }
         let (now, due) = (os::now(), self.next_look.load(Ordering::Relaxed));
         if now >= due {
             self.next_look.store(now + LOOK_EVERY, Ordering::Relaxed);
             self.looks_alive();
         }
-        false
+        true
     }
 
     /// Whether wharf was found to be gone, and nobody puts back any more what was not put back: its guard is gone, too, and

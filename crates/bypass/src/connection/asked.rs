@@ -117,12 +117,12 @@ pub(crate) fn offer() -> bool {
         *walk = Walk { generation, picks, next: 0 };
     }
     while walk.next < table::all().end {
-        if session::is_any_full() {
-            return true;
-        }
-        if !session::all().any(Session::takes_offers) {
-            // They are gone, or about to go.
+        let mut there = session::all().filter(|session| !session.is_leaving()).peekable();
+        if there.peek().is_none() {
             break;
+        }
+        if there.any(Session::has_waiting_offers) {
+            return true;
         }
         if let Some(connection) = at(walk.next).filter(|connection| connection.is_awaited()) {
             connection.passed(0, 0);
@@ -131,17 +131,24 @@ pub(crate) fn offer() -> bool {
     }
     DONE.store(picks, Ordering::SeqCst);
     // Who puts one off from here on has all gone through again.
-    let is_done = !ANY_PUT_OFF.load(Ordering::SeqCst);
-    if !is_done {
+    let has_more = ANY_PUT_OFF.load(Ordering::SeqCst);
+    if has_more {
         DONE.store(NOT_DONE, Ordering::SeqCst);
     }
-    !is_done
+    has_more
+}
+
+/// The same for a call that has something to give, and does not wait: where there are more, a later one is woken.
+pub(crate) fn offer_in_passing() {
+    if is_due() && offer() {
+        session::all().for_each(|session| os::ring(session.wake.fd()));
+    }
 }
 
 impl Connection {
-    /// It is to go, perhaps, and a wharf that has many to answer takes no more now.
+    /// It is to go, and wharf takes no more now: a thread that waits offers it.
     pub(super) fn put_off(&self) {
-        if session::is_any_full() && !self.is_put_off.swap(true, Ordering::Relaxed) {
+        if !self.is_put_off.swap(true, Ordering::Relaxed) {
             ANY_PUT_OFF.store(true, Ordering::SeqCst);
             DONE.store(NOT_DONE, Ordering::SeqCst);
         }
@@ -149,16 +156,11 @@ impl Connection {
 
     /// Whether it was put off, or may have been asked for, and is at the kernel still.
     fn is_awaited(&'static self) -> bool {
-        // Both are looked at.
-        let is_awaited = self.is_put_off.swap(false, Ordering::Relaxed) | self.looked.is_over();
+        let was_put_off = self.is_put_off.swap(false, Ordering::Relaxed);
         // The socket of a connection that is on its way to being one has no peer yet.
-        is_awaited && !self.is_settled() && self.away().is_none() && os::has_peer(self.fd())
-    }
-}
-
-/// The same for a call that has something to give, and does not wait: where there are more, a later one is woken.
-pub(crate) fn offer_in_passing() {
-    if is_due() && offer() {
-        session::all().for_each(|session| os::ring(session.wake.fd()));
+        (was_put_off || self.looked.is_over())
+            && !self.is_settled()
+            && self.away().is_none()
+            && os::has_peer(self.fd())
     }
 }

@@ -10,7 +10,7 @@ use crate::{names, os};
 pub(super) enum Way {
     /// To this one.
     To(&'static Session),
-    /// To one that takes none now.
+    /// To one that has so many to answer that it takes no more now.
     Later,
     /// To none.
     None,
@@ -20,8 +20,15 @@ impl Connection {
     /// The way to the NIC that its route leads through, if it is one that `wants` it. The route is not asked if none does,
     /// or if there is one NIC: that refuses what is not its.
     pub(super) fn way(&self, mut wants: impl FnMut(&Session) -> bool) -> Way {
-        let mut can = |session: &Session| session.takes_offers() && wants(session);
-        let Some(first) = session::all().find(|session| can(session)) else { return Way::Later };
+        let mut is_wanted = false;
+        let mut can = |session: &Session| {
+            let wants = !session.is_leaving() && wants(session);
+            is_wanted |= wants;
+            wants && !session.has_waiting_offers()
+        };
+        let Some(first) = session::all().find(|session| can(session)) else {
+            return if is_wanted { Way::Later } else { Way::None };
+        };
         session::look_for_more();
         if !session::are_several() {
             return Way::To(first);
@@ -33,8 +40,8 @@ impl Connection {
             return in_turn.find(|session| can(session)).map_or(Way::Later, Way::To);
         };
         match found {
-            Some(session) if !wants(session) => Way::None,
-            Some(session) if !session.takes_offers() => Way::Later,
+            Some(session) if session.is_leaving() || !wants(session) => Way::None,
+            Some(session) if session.has_waiting_offers() => Way::Later,
             Some(session) => Way::To(session),
             None if !session::look_alive() || session::lacks_any() => {
                 self.rest_for_lack();

@@ -253,11 +253,6 @@ pub(crate) fn look_alive() -> bool {
     all().filter(|session| !session.looks_alive()).count() == 0
 }
 
-/// Whether there is a wharf that has so many offers to answer that it takes no more now.
-pub(crate) fn is_any_full() -> bool {
-    all().any(|session| !session.is_dead() && session.has_waiting_offers())
-}
-
 /// The calling thread is about to sleep where all of them wake it, and is awake again when the result is dropped.
 pub(crate) fn sleep() -> Asleep {
     let mut asleep = Asleep([const { None }; NICS_MAX]);
