@@ -81,7 +81,8 @@ impl Tests {
     }
 
     fn run(&self, test: &mut Command) -> Result<(), String> {
-        run(test.env("WHARF_LEFT_OUT", &self.left_out))
+        // A failure says where it is; calls below it, of each, make a log long that may be cut.
+        run(test.env("WHARF_LEFT_OUT", &self.left_out).env("RUST_BACKTRACE", "0"))
     }
 
     /// What the tests that ran were left out for.
