@@ -92,7 +92,8 @@ fn programs_run_on_the_tcp_of_the_nic() {
             let handoffs = counter(host, "handoff", "handoffs");
             assert!(handoffs >= before + 6, "{ends:?}: {handoffs}");
             let of = |name| counter(host, "handoff", name);
-            assert_eq!((of("refused"), of("restored")), (0, 0), "{ends:?}");
+            let stats = || host.output(wharf().args(["stats"]));
+            assert_eq!((of("refused"), of("restored")), (0, 0), "{ends:?}: {}", stats());
         }
     }
 }
