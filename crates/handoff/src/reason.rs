@@ -47,7 +47,7 @@ named! {
         Namespace = "namespace",
         /// Its route leads through another interface.
         Route = "route",
-        /// It is in a state from which it cannot be taken: it is being opened, or in TIME-WAIT.
+        /// It is in a state from which it cannot be taken: it is being opened, or in TIME-WAIT, or does not stand still.
         State = "state",
         /// It has urgent data that was not read.
         Urgent = "urgent",

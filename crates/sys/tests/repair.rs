@@ -265,6 +265,31 @@ fn what_cannot_be_taken_is_left_as_it_was() {
     });
 }
 
+/// Bytes that come while the kernel is asked how many there are make no urgent data of those before them.
+#[test]
+fn what_receives_meanwhile_is_read_again() {
+    const BYTES: usize = 20_000;
+    in_namespace(|| {
+        let (mut ours, mut peer) = connection("127.0.0.1:0");
+        peer.set_nodelay(true).unwrap();
+        std::thread::scope(|scope| {
+            let sender = scope.spawn(move || {
+                (0..BYTES).for_each(|_| peer.write_all(b".").unwrap());
+                peer
+            });
+            let mut received = 0;
+            while received < BYTES {
+                // The connection stays the kernel's.
+                let keep = |_| Err::<(), _>(ErrorKind::StorageFull.into());
+                let kind = repair::take_once(&ours, keep).unwrap_err().kind();
+                assert!(matches!(kind, ErrorKind::StorageFull | ErrorKind::ResourceBusy), "{kind}");
+                received += ours.read(&mut [0; 256]).unwrap();
+            }
+            sender.join().unwrap();
+        });
+    });
+}
+
 /// `send` with `MSG_OOB`, which std has not.
 #[allow(unsafe_code)] // no safe function of std or of this crate does it
 fn send_urgent(socket: &TcpStream, byte: u8) -> isize {

@@ -109,7 +109,10 @@ impl Offered {
                 tracing::error!("connections cannot be handed off without CAP_NET_ADMIN");
                 Refusal::Invalid
             }
-            io::ErrorKind::InvalidInput | io::ErrorKind::NotConnected => Refusal::State,
+            // The last is of one that receives as fast as it is looked at.
+            io::ErrorKind::InvalidInput
+            | io::ErrorKind::NotConnected
+            | io::ErrorKind::ResourceBusy => Refusal::State,
             io::ErrorKind::FileTooLarge => Refusal::Buffer,
             _ => Refusal::Invalid,
         })?;

@@ -124,8 +124,10 @@ fn read_at_rest(
     let sent_before = Sent::read(socket)?;
     for _ in 0..LOOKS {
         let before = Position::read(socket)?;
-        let (mut parts, ahead) = read(socket, local, remote, &before)?;
+        let parts = read(socket, local, remote, &before);
+        // Otherwise an error may be of the change: bytes that have come are no urgent data.
         if Position::read(socket)? == before {
+            let (mut parts, ahead) = parts?;
             // Since that began, and until the connection is gone, nothing more is sent.
             let unsent = sent_before.unsent_at(&Sent::read(socket)?, parts.closed());
             parts.unsent = unsent.min(parts.unacknowledged);
