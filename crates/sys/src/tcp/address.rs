@@ -70,15 +70,18 @@ pub(super) fn disconnect(socket: BorrowedFd<'_>) -> io::Result<()> {
     check(unsafe { libc::connect(socket.as_raw_fd(), address, length) }).map(drop)
 }
 
-/// The address in the form that this socket takes: an IPv6 socket has IPv4 addresses in mapped form
+/// These addresses in the form that this socket takes: an IPv6 socket has IPv4 addresses in mapped form
 /// (ipv6(7)).
-pub(super) fn for_socket(socket: BorrowedFd<'_>, address: SocketAddr) -> io::Result<SocketAddress> {
+pub(super) fn for_socket<const N: usize>(
+    socket: BorrowedFd<'_>,
+    addresses: [SocketAddr; N],
+) -> io::Result<[SocketAddress; N]> {
     let domain: libc::c_int = sockopt::get(socket, libc::SOL_SOCKET, libc::SO_DOMAIN)?;
-    Ok(match address {
+    Ok(addresses.map(|address| match address {
         SocketAddr::V4(v4) if domain == libc::AF_INET6 => {
             let mapped: Ipv6Addr = v4.ip().to_ipv6_mapped();
             SocketAddr::V6(SocketAddrV6::new(mapped, v4.port(), 0, 0)).into()
         }
         _ => address.into(),
-    })
+    }))
 }

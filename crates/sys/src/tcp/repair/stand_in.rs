@@ -23,14 +23,15 @@ pub(super) fn connect(
     remote: SocketAddr,
     first: u32,
 ) -> io::Result<()> {
-    match address::for_socket(socket, local)?.bind(socket) {
+    let [local, remote] = address::for_socket(socket, [local, remote])?;
+    match local.bind(socket) {
         // It is bound since before it was taken.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
         other => other?,
     }
     set_sequence(socket, SEND_QUEUE, first)?;
     set_sequence(socket, RECV_QUEUE, SEQUENCE)?;
-    address::for_socket(socket, remote)?.connect(socket)?;
+    remote.connect(socket)?;
     let window = Window {
         snd_wl1: SEQUENCE,
         snd_wnd: PEERS_WINDOW,

@@ -1,8 +1,9 @@
 //! Taking a connection out of the kernel.
 
 use std::io;
+use std::mem::ManuallyDrop;
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
 
 use super::put_back::leave;
 use super::{
@@ -45,9 +46,9 @@ pub fn take_once<T>(
     mut keep: impl FnMut(Parts) -> io::Result<T>,
 ) -> io::Result<T> {
     let socket = socket.as_fd();
-    let names = TcpStream::from(socket.try_clone_to_owned()?);
+    // SAFETY: the descriptor is open for as long as this has it, which is not dropped and so does not close it.
+    let names = ManuallyDrop::new(unsafe { TcpStream::from_raw_fd(socket.as_raw_fd()) });
     let (local, remote) = (names.local_addr()?, names.peer_addr()?);
-    drop(names);
     let reuse: libc::c_int = sockopt::get(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR)?;
     let reuse_address = reuse != 0;
     set(socket, libc::TCP_REPAIR, &REPAIR_ON)?;
@@ -114,22 +115,24 @@ fn not_at_rest() -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, "the connection does not stand still")
 }
 
-/// Reads the connection until two reads agree, and by how many microseconds its timestamps may be ahead.
+/// Reads the connection until it stands still meanwhile, and by how many microseconds its timestamps may be ahead.
 fn read_at_rest(
     socket: BorrowedFd<'_>,
     local: SocketAddr,
     remote: SocketAddr,
 ) -> io::Result<(Parts, u64)> {
-    // Before the send queue is selected for the first time.
-    let sent_before = Sent::read(socket)?;
+    let mut sent_before = None;
     for _ in 0..LOOKS {
         let before = Position::read(socket)?;
+        // The first was read before the send queue was selected.
+        let sent_before = &*sent_before.get_or_insert_with(|| Sent::of(&before.info));
         let parts = read(socket, local, remote, &before);
+        let info = get(socket, libc::TCP_INFO)?;
         // Otherwise an error may be of the change: bytes that have come are no urgent data.
-        if Position::read(socket)? == before {
+        if before.is_still(socket, &info)? {
             let (mut parts, ahead) = parts?;
             // Since that began, and until the connection is gone, nothing more is sent.
-            let unsent = sent_before.unsent_at(&Sent::read(socket)?, parts.closed());
+            let unsent = sent_before.unsent_at(&Sent::of(&info), parts.closed());
             parts.unsent = unsent.min(parts.unacknowledged);
             return Ok((parts, ahead));
         }
@@ -152,10 +155,9 @@ struct Sent {
 
 impl Sent {
     /// All of it at the same instant.
-    fn read(socket: BorrowedFd<'_>) -> io::Result<Self> {
-        let info: libc::tcp_info = get(socket, libc::TCP_INFO)?;
+    fn of(info: &libc::tcp_info) -> Self {
         let (bytes, again) = (info.tcpi_bytes_sent, info.tcpi_bytes_retrans);
-        Ok(Sent { unsent: info.tcpi_notsent_bytes, bytes, again })
+        Sent { unsent: info.tcpi_notsent_bytes, bytes, again }
     }
 
     /// What is not sent, as it is `now`. What counts as sent and was not is sent again; the peer's acknowledgments of what
@@ -173,9 +175,8 @@ impl Sent {
 }
 
 /// Variables that change when a connection is written to or receives.
-#[derive(PartialEq, Eq)]
 struct Position {
-    state: u8,
+    info: libc::tcp_info,
     write_seq: u32,
     rcv_nxt: u32,
     unacknowledged: u32,
@@ -186,20 +187,37 @@ struct Position {
 impl Position {
     /// Afterwards the send queue is selected, so that nothing new is sent.
     fn read(socket: BorrowedFd<'_>) -> io::Result<Self> {
-        let info: libc::tcp_info = get(socket, libc::TCP_INFO)?;
+        let info = get(socket, libc::TCP_INFO)?;
         use_queue(socket, RECV_QUEUE)?;
-        let rcv_nxt: libc::c_int = get(socket, libc::TCP_QUEUE_SEQ)?;
+        let rcv_nxt = sequence(socket)?;
         use_queue(socket, SEND_QUEUE)?;
-        let write_seq: libc::c_int = get(socket, libc::TCP_QUEUE_SEQ)?;
         Ok(Position {
-            state: info.tcpi_state,
-            write_seq: write_seq as u32,
-            rcv_nxt: rcv_nxt as u32,
+            info,
+            write_seq: sequence(socket)?,
+            rcv_nxt,
             unacknowledged: queued(socket, libc::TIOCOUTQ)?,
             unread: queued(socket, libc::FIONREAD)?,
             window: get(socket, libc::TCP_REPAIR_WINDOW)?,
         })
     }
+
+    /// Whether nothing has changed up to now, when TCP_INFO is this, and the send queue is selected. All that the peer says
+    /// is in a segment (`tcpi_segs_in`), and all that it is told (`tcpi_segs_out`); what the application reads and writes
+    /// need not be.
+    fn is_still(&self, socket: BorrowedFd<'_>, info: &libc::tcp_info) -> io::Result<bool> {
+        let segments = |info: &libc::tcp_info| {
+            (info.tcpi_state, info.tcpi_segs_in, info.tcpi_segs_out, info.tcpi_bytes_acked)
+        };
+        Ok(segments(&self.info) == segments(info)
+            && sequence(socket)? == self.write_seq
+            && queued(socket, libc::FIONREAD)? == self.unread)
+    }
+}
+
+/// The next sequence number of the queue that is selected.
+fn sequence(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let next: libc::c_int = get(socket, libc::TCP_QUEUE_SEQ)?;
+    Ok(next as u32)
 }
 
 fn read(
@@ -210,11 +228,11 @@ fn read(
 ) -> io::Result<(Parts, u64)> {
     use state::{CLOSE_WAIT, CLOSING, ESTABLISHED, FIN_WAIT1, FIN_WAIT2, LAST_ACK};
     let known = [ESTABLISHED, FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT, LAST_ACK, CLOSING];
-    if !known.contains(&position.state) {
+    let info = &position.info;
+    if !known.contains(&info.tcpi_state) {
         let kind = io::ErrorKind::InvalidInput;
         return Err(io::Error::new(kind, "the connection is not established"));
     }
-    let info: libc::tcp_info = get(socket, libc::TCP_INFO)?;
     let mss_clamp: libc::c_int = get(socket, libc::TCP_MAXSEG)?;
     let timestamp: libc::c_int = get(socket, libc::TCP_TIMESTAMP)?;
     let slower = if is_bbr(socket)? { SLOWER_BBR } else { SLOWER };
@@ -222,27 +240,27 @@ fn read(
     let mut parts = Parts {
         local,
         remote,
-        state: position.state,
+        state: info.tcpi_state,
         write_seq: position.write_seq,
         unacknowledged: position.unacknowledged,
         // See `Sent`.
         unsent: 0,
         rcv_nxt: position.rcv_nxt,
         send_queue: Vec::new(),
-        recv_queue: peek(socket, RECV_QUEUE, position.unread as usize)?,
+        recv_queue: received(socket, position.unread as usize)?,
         options: info.tcpi_options,
         snd_wscale: info.tcpi_snd_rcv_wscale & 15,
         rcv_wscale: info.tcpi_snd_rcv_wscale >> 4,
         mss_clamp: mss_clamp as u32,
         timestamp: not_before(timestamp as u32, ahead),
         window: position.window.put_right(),
-        path: path(&info),
+        path: path(info),
         settings: settings(socket)?,
         reuse_address: false,
     };
-    refuse_urgent(socket, position.unread)?;
+    refuse_urgent(socket, position.unread, parts.settings.urgent_inline)?;
     let bytes = parts.unacknowledged_bytes();
-    let mut sent = peek(socket, SEND_QUEUE, bytes)?;
+    let mut sent = peek(socket, bytes, PEEK_SLACK)?;
     parts.send_queue = sent.split_off(sent.len().saturating_sub(bytes));
     Ok((parts, ahead))
 }
@@ -295,11 +313,14 @@ fn is_bbr(socket: BorrowedFd<'_>) -> io::Result<bool> {
 
 /// With urgent data in the queue the kernel shows only the bytes before it. It counts all bytes if urgent
 /// data stays in the stream, and those before it if not.
-fn refuse_urgent(socket: BorrowedFd<'_>, unread: u32) -> io::Result<()> {
-    let inline: libc::c_int = sockopt::get(socket, libc::SOL_SOCKET, libc::SO_OOBINLINE)?;
-    sockopt::set(socket, libc::SOL_SOCKET, libc::SO_OOBINLINE, &libc::c_int::from(inline == 0))?;
+fn refuse_urgent(socket: BorrowedFd<'_>, unread: u32, is_inline: bool) -> io::Result<()> {
+    let set = |inline| {
+        let inline = libc::c_int::from(inline);
+        sockopt::set(socket, libc::SOL_SOCKET, libc::SO_OOBINLINE, &inline)
+    };
+    set(!is_inline)?;
     let otherwise = queued(socket, libc::FIONREAD);
-    sockopt::set(socket, libc::SOL_SOCKET, libc::SO_OOBINLINE, &inline)?;
+    set(is_inline)?;
     if otherwise? == unread {
         return Ok(());
     }
@@ -342,13 +363,22 @@ fn path(info: &libc::tcp_info) -> Path {
     }
 }
 
-/// The bytes of a queue of a socket in repair mode, which stay in it.
-fn peek(socket: BorrowedFd<'_>, queue: libc::c_int, bytes: usize) -> io::Result<Vec<u8>> {
+/// The bytes of the receive queue. The send queue is selected before and after.
+fn received(socket: BorrowedFd<'_>, bytes: usize) -> io::Result<Vec<u8>> {
     if bytes == 0 {
         return Ok(Vec::new());
     }
-    use_queue(socket, queue)?;
-    let slack = if queue == SEND_QUEUE { PEEK_SLACK } else { 0 };
+    use_queue(socket, RECV_QUEUE)?;
+    let received = peek(socket, bytes, 0);
+    use_queue(socket, SEND_QUEUE)?;
+    received
+}
+
+/// The bytes of the queue that is selected, and at most so many more, which stay in it.
+fn peek(socket: BorrowedFd<'_>, bytes: usize, slack: usize) -> io::Result<Vec<u8>> {
+    if bytes == 0 {
+        return Ok(Vec::new());
+    }
     let mut into = vec![0; bytes + slack];
     // SAFETY: `into` is writable for its length.
     let peeked = unsafe {

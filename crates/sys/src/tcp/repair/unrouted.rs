@@ -17,7 +17,7 @@ const LOOPBACK: u32 = 1;
 /// # Errors
 /// The kernel's error.
 pub(super) fn bind(socket: BorrowedFd<'_>, local: SocketAddr) -> io::Result<()> {
-    let to = address::for_socket(socket, local)?;
+    let [to] = address::for_socket(socket, [local])?;
     let bound = match to.bind(socket) {
         Err(error) if error.raw_os_error() == Some(libc::EADDRNOTAVAIL) => {
             transparently(socket, || to.bind(socket))
@@ -38,7 +38,7 @@ pub(super) fn bind(socket: BorrowedFd<'_>, local: SocketAddr) -> io::Result<()> 
 /// # Errors
 /// The kernel's error.
 pub(super) fn connect(socket: BorrowedFd<'_>, remote: SocketAddr) -> io::Result<()> {
-    let to = address::for_socket(socket, remote)?;
+    let [to] = address::for_socket(socket, [remote])?;
     match to.connect(socket) {
         Err(error) if is_unrouted(&error) => {}
         other => return other,
