@@ -92,19 +92,18 @@ pub(super) fn with_whole_queues<T>(
 }
 
 /// What is kept of the connection, when it has not changed meanwhile, and by how many microseconds its timestamps may be
-/// ahead. A timer of the kernel's (a delayed acknowledgment, a retransmission) may tell the peer of another window at any
+/// ahead. A timer of the kernel's (a delayed acknowledgment, a probe) may send, or tell the peer of another window, at any
 /// time, which takes no regard of repair mode: what is kept may have become too little.
 fn keep_at_rest<T>(
     socket: BorrowedFd<'_>,
     (local, remote): (SocketAddr, SocketAddr),
     mut keep: impl FnMut(Parts) -> io::Result<T>,
 ) -> io::Result<(T, u64)> {
+    let mut sent = None;
     for _ in 0..LOOKS {
-        let (parts, ahead) = read_at_rest(socket, local, remote)?;
-        let window = parts.window;
+        let (parts, ahead, position) = read_at_rest(socket, local, remote, &mut sent)?;
         let kept = keep(parts)?;
-        let now: Window = get(socket, libc::TCP_REPAIR_WINDOW)?;
-        if now.put_right() == window {
+        if position.is_still(socket)? {
             return Ok((kept, ahead));
         }
     }
@@ -115,26 +114,26 @@ fn not_at_rest() -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, "the connection does not stand still")
 }
 
-/// Reads the connection until it stands still meanwhile, and by how many microseconds its timestamps may be ahead.
+/// Reads the connection until it has neither received nor sent meanwhile, by how many microseconds its timestamps may be
+/// ahead, and what it was read at. `sent` is how much it had sent before the send queue was selected for the first time.
 fn read_at_rest(
     socket: BorrowedFd<'_>,
     local: SocketAddr,
     remote: SocketAddr,
-) -> io::Result<(Parts, u64)> {
-    let mut sent_before = None;
+    sent: &mut Option<Sent>,
+) -> io::Result<(Parts, u64, Position)> {
     for _ in 0..LOOKS {
-        let before = Position::read(socket)?;
-        // The first was read before the send queue was selected.
-        let sent_before = &*sent_before.get_or_insert_with(|| Sent::of(&before.info));
-        let parts = read(socket, local, remote, &before);
+        let position = Position::read(socket)?;
+        let sent = &*sent.get_or_insert_with(|| Sent::of(&position.info));
+        let parts = read(socket, local, remote, &position);
         let info = get(socket, libc::TCP_INFO)?;
         // Otherwise an error may be of the change: bytes that have come are no urgent data.
-        if before.is_still(socket, &info)? {
+        if position.has_same_segments(&info) {
             let (mut parts, ahead) = parts?;
             // Since that began, and until the connection is gone, nothing more is sent.
-            let unsent = sent_before.unsent_at(&Sent::of(&info), parts.closed());
+            let unsent = sent.unsent_at(&Sent::of(&info), parts.closed());
             parts.unsent = unsent.min(parts.unacknowledged);
-            return Ok((parts, ahead));
+            return Ok((parts, ahead, position));
         }
     }
     Err(not_at_rest())
@@ -201,14 +200,20 @@ impl Position {
         })
     }
 
-    /// Whether nothing has changed up to now, when TCP_INFO is this, and the send queue is selected. All that the peer says
-    /// is in a segment (`tcpi_segs_in`), and all that it is told (`tcpi_segs_out`); what the application reads and writes
-    /// need not be.
-    fn is_still(&self, socket: BorrowedFd<'_>, info: &libc::tcp_info) -> io::Result<bool> {
+    /// Whether no segment has come or gone up to when TCP_INFO is this: all that the peer says, and all that it is told,
+    /// is in one.
+    fn has_same_segments(&self, info: &libc::tcp_info) -> bool {
         let segments = |info: &libc::tcp_info| {
-            (info.tcpi_state, info.tcpi_segs_in, info.tcpi_segs_out, info.tcpi_bytes_acked)
+            let bytes = [info.tcpi_bytes_acked, info.tcpi_bytes_received];
+            (info.tcpi_state, info.tcpi_segs_in, info.tcpi_segs_out, bytes)
         };
-        Ok(segments(&self.info) == segments(info)
+        segments(&self.info) == segments(info)
+    }
+
+    /// Whether nothing has changed at all: what the application reads and writes need not be in a segment. The send queue is
+    /// selected.
+    fn is_still(&self, socket: BorrowedFd<'_>) -> io::Result<bool> {
+        Ok(self.has_same_segments(&get(socket, libc::TCP_INFO)?)
             && sequence(socket)? == self.write_seq
             && queued(socket, libc::FIONREAD)? == self.unread)
     }
