@@ -157,7 +157,7 @@ fn wharf_goes_on_while_no_guard_can_be_started() {
     let Some(hosts) = Plan::new(Port::Packet).hosts() else { return };
     furnish(&hosts);
     let copy = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("wharf-without-guard");
-    std::fs::copy(wharf().get_program(), &copy).unwrap();
+    super::setup::copy(wharf().get_program().as_ref(), &copy);
     let mut command = Command::new(&copy);
     command.args(["up", "--wire", WIRE, "--host", HOST, "--take-addresses"]);
     let mut wharf = hosts.server.spawn(command.args(["--set", "wire.mode=packet"]));

@@ -115,7 +115,7 @@ pub(crate) fn for_everyone() -> Option<Copy> {
     let directory = std::env::temp_dir().join(name);
     let copy = Copy { program: directory.join("wharf"), directory };
     fs::create_dir(&copy.directory).unwrap();
-    fs::copy(env!("CARGO_BIN_EXE_wharf"), &copy.program).unwrap();
+    super::setup::copy(env!("CARGO_BIN_EXE_wharf").as_ref(), &copy.program);
     for path in [&copy.directory, &copy.program] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }

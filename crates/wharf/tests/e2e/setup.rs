@@ -1,6 +1,7 @@
 //! A client and a server joined by a wire, and wharf in front of the server's kernel.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
 use std::process::Command;
 
 use sys::interface;
@@ -283,6 +284,13 @@ pub(crate) fn wharf() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wharf"));
     command.env_remove("RUST_BACKTRACE");
     command
+}
+
+/// Copies a program that is run then. This process does not write it: a child that another test is about to start would have
+/// it open for writing, too, and the kernel runs no such file (`ETXTBSY`).
+pub(crate) fn copy(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg(from).arg(to).status().unwrap();
+    assert!(copied.success(), "{}", to.display());
 }
 
 /// `ping` from a host, five times, none of which is lost. The words come before the address.
