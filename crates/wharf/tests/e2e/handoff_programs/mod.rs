@@ -138,6 +138,13 @@ impl Stage {
         self.of_group(group).into_iter().find(|(this, _)| this == name).unwrap().1
     }
 
+    /// Waits until so many connections, or more, were handed off since there were `before`: a worker says so before it
+    /// sleeps.
+    fn were_handed_off(&self, before: u64, least: u64) {
+        let were = || self.counter("handoff", "handoffs") - before >= least;
+        assert!(wait_until(were), "not {least}: {:?}", self.counters());
+    }
+
     /// Waits until so many connections of this port, or more, are on the NIC.
     fn shows(&self, port: u16, least: usize) {
         let shown = wait_until(|| self.on_nic(port) >= least);

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use testkit::lab::have;
+use testkit::lab::{have, wait_until};
 use testkit::missing::lacks;
 
 use super::Stage;
@@ -47,7 +47,10 @@ fn postgresql_runs_on_the_nic() {
     let words = ["-D", &data, "-p", "5432", "-h", "0.0.0.0", "-k", "", "-F"];
     let serve = as_user(programs.join("postgres"), &words);
     let serve: Vec<&str> = serve.iter().map(String::as_str).collect();
-    let _server = stage.serve("after=8KB", 5432, &serve);
+    let server = stage.serve("after=8KB", 5432, &serve);
+    // It listens before it serves.
+    let serves = || server.errors().contains("ready to accept connections");
+    assert!(wait_until(serves), "{}", server.errors());
     let asks = |program: &str, words: &[&str]| {
         let mut client = Command::new(program);
         client.args(["-h", "10.77.0.2", "-U", "root"]).args(words);
@@ -58,11 +61,11 @@ fn postgresql_runs_on_the_nic() {
     asks("pgbench", &["-i", "-q", "-s", "1", "postgres"]);
     let told = asks("pgbench", &["-c", "4", "-j", "2", "-t", "100", "-n", "postgres"]);
     assert!(told.contains("400/400"), "{told}");
-    let all: String = (1..=200_000).map(|number| format!("{number}\n")).collect();
-    let query = "select generate_series(1, 200000)";
+    let all: String = (1..=2_000_000).map(|number| format!("{number}\n")).collect();
+    let query = "select generate_series(1, 2000000)";
     assert!(asks("psql", &["-At", "-c", query, "postgres"]) == all, "other rows came");
     // Of psql's and pgbench's own, the server's process has had each alone.
-    assert!(stage.counter("handoff", "handoffs") >= 6, "{:?}", stage.counters());
+    stage.were_handed_off(0, 6);
     assert_eq!(stage.counter("handoff", "refused"), 0, "{:?}", stage.counters());
 }
 

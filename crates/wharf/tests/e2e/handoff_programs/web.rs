@@ -136,10 +136,13 @@ ThreadingHTTPServer(('', 8080), SimpleHTTPRequestHandler).serve_forever()
 /// Files by streams, and what was posted back.
 const NODE: &str = "
 const http = require('http'), fs = require('fs');
-http.createServer((request, response) => {
+const server = http.createServer((request, response) => {
     const from = request.method == 'POST' ? request : fs.createReadStream('.' + request.url);
     from.pipe(response);
-}).listen(8080, '0.0.0.0');
+});
+// By default it closes what rests for five seconds.
+server.keepAliveTimeout = 0;
+server.listen(8080, '0.0.0.0');
 ";
 
 #[test]

@@ -1,7 +1,8 @@
 //! Programs of Debian's packages.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use sys::process::Signal;
 use testkit::lab::Ended;
 
 use super::Pair;
@@ -11,6 +12,8 @@ const PERFTEST: u16 = 18_515;
 pub(super) const RPING: u16 = 7174;
 const CMATOSE: u16 = 7471;
 const PINGPONG: u16 = 47_592;
+/// What is not there ends within so long, also on a busy machine.
+const SOON: Duration = Duration::from_secs(60);
 
 fn server() -> String {
     Ip::V4.server().to_string()
@@ -48,11 +51,16 @@ pub(super) fn perftest(pair: &Pair, words: &[&str]) -> String {
         let server = pair.serve(PERFTEST, words);
         let ended = pair.call(&client);
         let is_chance = |errors: &str| BY_CHANCE.iter().any(|why| errors.contains(why));
-        // A server that reports nothing leaves its client in the middle.
-        if is_chance(&ended.stderr) || is_chance(&server.errors()) {
+        if is_chance(&ended.stderr) {
             continue;
         }
-        assert!(ended.status.success(), "{ended}\nat the server: {}", server.errors());
+        // A server that reports nothing leaves its client in the middle.
+        if !ended.status.success() {
+            server.signal(Signal::Terminate);
+            let served = server.wait();
+            assert!(is_chance(&served.stderr), "{ended}\nat the server: {served}");
+            continue;
+        }
         let served = server.wait();
         if !is_chance(&served.stderr) {
             assert!(served.status.success(), "{served}\nat the client: {ended}");
@@ -225,7 +233,7 @@ fn what_iwarp_has_not_ends_soon() {
         let ended = pair.call(words);
         let code = ended.status.code();
         assert!(code.is_some_and(|code| code != 0), "{ended}");
-        assert!(since.elapsed().as_secs() < 5, "{ended}");
+        assert!(since.elapsed() < SOON, "{ended}");
     }
     // Both ends of this one exchange addresses by TCP first.
     let by_hand = pair.serve(18_515, &["ibv_rc_pingpong", "-g", "0"]);
@@ -234,5 +242,5 @@ fn what_iwarp_has_not_ends_soon() {
         let code = ended.status.code();
         assert!(code.is_some_and(|code| code != 0), "{ended}");
     }
-    assert!(since.elapsed().as_secs() < 5);
+    assert!(since.elapsed() < SOON);
 }

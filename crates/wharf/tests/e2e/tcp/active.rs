@@ -86,13 +86,13 @@ fn who_is_refused_says_so() {
 fn a_time_that_is_over_ends_all_connections() {
     let Some(host) = Host::new() else { return };
     let (listener, port) = anywhere(&host, Ip::V4);
-    let engine = towards(&host, "source --seconds 0.3", Ip::V4, port);
+    let engine = towards(&host, "source --seconds 2", Ip::V4, port);
     let read = read_pattern(&patient(listener.accept().unwrap().0));
     let ended = engine.wait();
     assert!(ended.status.success(), "{ended}");
     assert_eq!(counter(&ended, "service", "bytes_written"), read);
 
-    let engine = towards(&host, "sink --verify --seconds 0.3", Ip::V4, port);
+    let engine = towards(&host, "sink --verify --seconds 2", Ip::V4, port);
     let mut socket = patient(listener.accept().unwrap().0);
     let ended = engine.wait();
     assert!(ended.status.success(), "{ended}");
