@@ -203,7 +203,7 @@ fn an_event_loop_runs_on_the_nic_after_so_many_bytes() {
     });
     // Idle for a while, and then at once again.
     streams.iter().for_each(|stream| echoes(stream, &bytes(100, 7)));
-    assert_eq!(up.counter("handoff", "handoffs"), 8);
+    assert!(wait_until(|| up.counter("handoff", "handoffs") == 8));
     streams.into_iter().for_each(ends);
     up.nothing_went_wrong();
 }
@@ -247,10 +247,10 @@ fn a_connection_goes_to_the_child_that_has_it_alone() {
         up.counter("handoff", "connections") == 1
     };
     assert!(wait_until(is_alone), "{} handed off", up.counter("handoff", "handoffs"));
-    assert_eq!(up.counter("handoff_restored", "fork"), 1);
+    assert!(wait_until(|| up.counter("handoff_restored", "fork") == 1));
     echoes(&stream, &bytes(500_000, 3));
     ends(stream);
-    assert_eq!(up.counter("handoff", "handoffs"), 2);
+    assert!(wait_until(|| up.counter("handoff", "handoffs") == 2));
     up.nothing_went_wrong();
 }
 

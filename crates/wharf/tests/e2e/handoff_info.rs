@@ -150,5 +150,5 @@ fn tcp_info_on_the_nic_says_how_a_connection_ends() {
         assert_eq!(server.line_with("closed"), "closed 8", "{policy}");
         assert_eq!(server.line_with("over"), "over 7", "{policy}");
     }
-    assert_eq!(up.counter("handoff", "handoffs"), 1);
+    assert!(wait_until(|| up.counter("handoff", "handoffs") == 1));
 }

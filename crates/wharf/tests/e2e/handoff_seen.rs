@@ -168,7 +168,11 @@ fn one_connection_moves_by_hand_and_those_of_one_process() {
         let [local, remote] = names(stream);
         said(&["--to", "os", &local, &remote], 0, "it is at the kernel, or on the way there");
         said(&["--to", "nic", &local, &remote], 0, "1 program asked: it moves");
-        let is_alone = || on_nic().iter().enumerate().all(|(which, is)| *is == (which == at));
+        // One that was just receiving is refused, and asked for again.
+        let is_alone = || {
+            hands_off(&up, &["--to", "nic", &local, &remote]);
+            on_nic().iter().enumerate().all(|(which, is)| *is == (which == at))
+        };
         assert!(wait_until(is_alone), "{at}: {:?}", on_nic());
         said(&["--to", "nic", &local, &remote], 0, "it is on the NIC, or on the way there");
         said(&["--to", "os", &local, &remote], 0, "1 connection on the way to the kernel");

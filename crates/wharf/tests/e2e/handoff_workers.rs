@@ -132,7 +132,7 @@ fn workers_that_share_a_host_queue_run_connections() {
         assert!(ended.status.success(), "{ended}");
     }
     all.into_iter().for_each(ends);
-    assert!(up.counter("handoff", "handoffs") >= 8);
+    assert!(wait_until(|| up.counter("handoff", "handoffs") >= 8));
     strays_arrive(&up);
     up.nothing_went_wrong();
 }

@@ -28,8 +28,7 @@ fn fetches(stage: &Stage, program: &[&str]) {
             assert!(fs::read(&own).unwrap() == *bytes, "{name} has other bytes");
         }
         let least = if policy == "at_accept" { files.len() as u64 } else { 1 };
-        let were = stage.counter("handoff", "handoffs") - before;
-        assert!(were >= least, "{policy}: {were}, {:?}", stage.counters());
+        stage.were_handed_off(before, least);
     }
     assert_eq!(stage.counter("handoff", "restored"), 0, "{:?}", stage.counters());
 }
@@ -140,8 +139,8 @@ fn what_is_done_with_a_socket_before_it_is_connected_holds() {
     let ended = stage.hosts.server.output(&mut run);
     assert!(ended.status.success(), "{ended}");
     // That with signals is the kernel's.
-    let moved = stage.counter("handoff", "handoffs") - before;
-    assert_eq!(moved, 1, "{:?}", stage.counters());
+    stage.were_handed_off(before, 1);
+    assert_eq!(stage.counter("handoff", "handoffs") - before, 1, "{:?}", stage.counters());
 }
 
 /// As many as a process may poll, and what has hung up in a set in which it is not found.
@@ -184,6 +183,7 @@ fn what_is_waited_for_is_told_as_by_the_kernel() {
         let ended = stage.hosts.server.output(&mut run);
         assert!(ended.status.success(), "{policy}: {ended}");
     }
+    stage.were_handed_off(0, 1);
     assert_eq!(stage.counter("handoff", "handoffs"), 1, "{:?}", stage.counters());
 }
 
@@ -196,6 +196,7 @@ fn a_socket_that_a_set_has_before_it_is_connected_is_told_of() {
         let mut run = stage.wharf_run(policy, &["python3", "-c", EXPECTED, &port]);
         let ended = stage.hosts.server.output(&mut run);
         assert!(ended.status.success(), "{policy}: {ended}");
+        stage.were_handed_off(before, 4);
         let moved = stage.counter("handoff", "handoffs") - before;
         assert_eq!(moved, 4, "{policy}: {:?}", stage.counters());
     }

@@ -12,7 +12,7 @@ use super::web::{CONNECTIONS, LENGTHS, load};
 use super::{Stage, connect, files};
 use crate::ends::guards;
 use crate::handoff::{bytes, echoes};
-use crate::setup::Ip;
+use crate::setup::{Ip, copy};
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/handoff_programs/programs");
 /// Both ways.
@@ -200,7 +200,7 @@ fn busyboxs_server_runs_on_the_nic() {
         let body = answer.windows(4).position(|part| part == b"\r\n\r\n").unwrap() + 4;
         assert!(answer[body..] == *bytes, "{name} has {} other bytes", answer.len() - body);
     }
-    assert!(stage.counter("handoff", "handoffs") >= 12, "{:?}", stage.counters());
+    stage.were_handed_off(0, 12);
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn a_client_in_go_asks_by_the_nic() {
         let found = wait_until(|| http.get(&path).is_ok_and(|answer| answer.body == *bytes));
         assert!(found, "{name} has other bytes");
     }
-    assert!(stage.counter("handoff", "handoffs") >= before + 4, "{:?}", stage.counters());
+    stage.were_handed_off(before, 4);
     // Nobody listens there, which is told as it is.
     let body = http.get(&format!("from?url=http://{from}:9001/")).unwrap().body;
     assert!(String::from_utf8_lossy(&body).contains("connection refused"), "{body:?}");
@@ -325,9 +325,13 @@ fn pairs_move_by_hand_while_bytes_pass() {
         }
         echoed.join().unwrap();
     });
-    assert!(stage.counter("handoff", "handoffs") > 0, "{:?}", stage.counters());
+    let moves = || {
+        stage.hosts.wharf(&["handoff", "--to", "nic", "--all"]);
+        echoes(&stream, &bytes(1000, 4));
+        stage.counter("handoff", "handoffs") > 0
+    };
+    assert!(wait_until(moves), "{:?}", stage.counters());
     // wharf is stopped, and the connection goes on at the kernel.
-    stage.hosts.wharf(&["handoff", "--to", "nic", "--all"]);
     stage.wharf.signal(Signal::Interrupt);
     echoes(&stream, &bytes(3_000_000, 3));
     assert!(server.runs(), "{}", server.wait());
@@ -343,7 +347,7 @@ fn an_ordinary_users_server_in_go_runs_on_the_nic() {
     let program = stage.build("server.go", &["go", "build"], &[]);
     let files = files(&stage.folder.0, &LENGTHS);
     let wharf = stage.folder.text("wharf");
-    std::fs::copy(env!("CARGO_BIN_EXE_wharf"), &wharf).unwrap();
+    copy(env!("CARGO_BIN_EXE_wharf").as_ref(), wharf.as_ref());
     std::fs::copy(crate::handoff::library(), stage.folder.text("libwharf.so")).unwrap();
     let mut run = Command::new("setpriv");
     run.args(["--reuid", "4242", "--regid", "4242", "--clear-groups", &wharf, "run"]);

@@ -23,6 +23,6 @@ fn iperf3_runs_on_the_nic_both_ways() {
         assert!(received.is_some_and(|bytes| bytes > 0), "{words}: {told}");
     }
     // One for what they say to each other, and those of data.
-    assert!(stage.counter("handoff", "handoffs") >= 2 + 2 + 5 + 5 + 3, "{:?}", stage.counters());
+    stage.were_handed_off(0, 2 + 2 + 5 + 5 + 3);
     assert_eq!(stage.counter("handoff", "restored"), 0, "{:?}", stage.counters());
 }
