@@ -11,6 +11,7 @@ mod service;
 mod symbols;
 mod verbs;
 
+use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -31,6 +32,8 @@ struct Pair {
     /// Namespaces of wharf and the program, and those of the program alone: words of unshare(1), or none.
     pod: &'static [&'static str],
     container: &'static [&'static str],
+    /// How often programs ended by chance, and were begun anew.
+    begun_anew: Cell<u32>,
 }
 
 /// The newest library that is built.
@@ -94,7 +97,7 @@ impl Pair {
     }
 
     fn of(wharfs: Vec<Program>, client: Host, server: Host) -> Pair {
-        Pair { wharfs, client, server, pod: &[], container: &[] }
+        Pair { wharfs, client, server, pod: &[], container: &[], begun_anew: Cell::new(0) }
     }
 
     fn run(&self, words: &[&str]) -> Command {
