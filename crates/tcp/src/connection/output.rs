@@ -91,6 +91,11 @@ impl Connection {
                     || self.is_fin_waiting())
     }
 
+    /// Whether [`Stack::poll_due`](crate::Stack::poll_due) has yet to ask it for what it may send.
+    pub fn waits_for_turn(&self) -> bool {
+        self.hot.bits.ready()
+    }
+
     /// Whether anything is in flight or waiting, without a look at what few segments need.
     #[inline]
     pub(crate) fn is_sending(&self) -> bool {

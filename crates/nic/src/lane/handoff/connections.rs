@@ -75,6 +75,8 @@ pub(super) struct Running {
     pub(super) is_shut: bool,
     /// The application has closed it, or is gone.
     pub(super) is_closed: bool,
+    /// It is to be reset behind what the application has written.
+    pub(super) is_reset: bool,
     /// The engine ends it by itself from now on.
     pub(super) is_released: bool,
     /// Where what it receives goes, if its process has lent its ring.

@@ -24,6 +24,7 @@ mod lookup;
 mod moves;
 pub(crate) mod records;
 pub(crate) mod recover;
+mod resets;
 pub(crate) mod resources;
 mod rings;
 mod sessions;

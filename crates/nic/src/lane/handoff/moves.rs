@@ -238,6 +238,7 @@ fn begin(
         is_due: false,
         is_shut: is_gone,
         is_closed: is_gone,
+        is_reset: false,
         is_released: false,
         splice: None,
         spliced_from: None,

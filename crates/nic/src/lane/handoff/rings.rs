@@ -45,6 +45,8 @@ pub(crate) struct Rings {
     due: Vec<u32>,
     /// Those whose unsent bytes are limited, and that were given bytes in this turn.
     limited: Vec<u32>,
+    /// Those that are to be reset behind what their application has written.
+    pub(super) resets: Vec<(u32, Id)>,
     pub(super) commands: NicCounts,
     pub(super) events: OsCounts,
     /// Commands that were none, or of no connection of the NIC's.
@@ -71,6 +73,7 @@ impl Rings {
             config,
             due: Vec::new(),
             limited: Vec::new(),
+            resets: Vec::new(),
             commands: NicCounts::default(),
             events: OsCounts::default(),
             bad: 0,
@@ -202,8 +205,8 @@ impl Rings {
             }
             // Bytes that nobody reads any more are answered with a reset (RFC 2525 section 2.17, tcp_close).
             NicControl::Close | NicControl::Abort => {
-                running.is_closed = true;
-                socket.abort();
+                (running.is_closed, running.is_reset) = (true, true);
+                self.resets.push((number, running.id));
             }
             NicControl::Inform
             | NicControl::Splice(_)
@@ -309,7 +312,8 @@ impl Rings {
         running.peer_closed |= has_closed(&socket);
         let status = status_of(&socket, running);
         let is_over = socket.end().is_some() || socket.state() == State::TimeWait;
-        if is_over || running.is_closed && running.is_shut && moved.is_sent {
+        let is_closed = running.is_closed && running.is_shut && !running.is_reset;
+        if is_over || is_closed && moved.is_sent {
             // What was not read is in the ring.
             running.is_released = true;
             socket.close();
@@ -566,7 +570,9 @@ impl App for Rings {
         commands || events || any
     }
 
-    fn on_time(&mut self, _stack: &mut Stack, _now: Nanos) {}
+    fn on_time(&mut self, stack: &mut Stack, now: Nanos) {
+        self.reset(stack, now);
+    }
 
     fn next_deadline(&self) -> Option<Nanos> {
         None

@@ -164,6 +164,44 @@ fn a_connection_ends_at_the_nic() {
     assert_eq!(world.crossing.place(), Where::Closed);
 }
 
+/// What the application has written leaves before the reset by which it closes, with bytes unread or without lingering, and
+/// so does the end that it has shut.
+#[test]
+fn what_was_written_leaves_before_a_reset() {
+    use handoff::command::NicControl::{Abort, Close, ShutdownWrite};
+    for (commands, has_unread, bytes) in [
+        (&[Close][..], true, 1000),
+        (&[Abort], false, 1000),
+        (&[Abort], true, 1000),
+        (&[ShutdownWrite, Close], true, 1000),
+        (&[ShutdownWrite, Abort], false, 0),
+    ] {
+        let mut world = World::new((1, false), vec![255; 8], 0);
+        world.pick();
+        (0..10).for_each(|_| world.turn());
+        assert_eq!(world.crossing.place(), Where::Nic);
+        world.may_reset = true;
+        let (id, now) = (world.peer_id, world.now);
+        if has_unread {
+            world.peer.send(id, b"not read", now);
+            (0..10).for_each(|_| world.turn());
+        }
+        world.write(bytes, bytes);
+        for cmd in commands {
+            world.command(Ctrl { cmd: *cmd, ..Ctrl::new(CID, world.crossing.epoch()) }.into());
+        }
+        (0..20).for_each(|_| world.turn());
+        let came = world.peer.recv(id, 2 * bytes, world.now);
+        assert_eq!(came.len(), world.out.sent, "{commands:?}");
+        world.out.take(&came);
+        let peer = world.peer.node.stack.connection(id).map(|peer| (peer.end(), peer.ended_in()));
+        let was_told = commands.contains(&ShutdownWrite);
+        let state = if was_told { tcp::State::CloseWait } else { tcp::State::Established };
+        assert_eq!(peer, Some((Some(tcp::Reason::Reset), Some(state))), "{commands:?}");
+        assert_eq!(world.crossing.place(), Where::Closed, "{commands:?}");
+    }
+}
+
 /// Application and peer wait for each other: the one writes what there is room for when the other has acknowledged all.
 #[test]
 fn a_send_ring_grows_that_is_full_whenever_it_is_not_empty() {

@@ -1,0 +1,35 @@
+//! Connections that their application resets, as it closes them with bytes unread or without lingering. What it has written
+//! before is in the send ring; of a connection of the kernel's it has left with the call that wrote it, as far as the peer
+//! and the path had room (tcp_push). So the reset goes behind that. What there is no room for is lost, as there.
+
+use tcp::Stack;
+use wire::Nanos;
+
+use super::rings::Rings;
+
+impl Rings {
+    /// Resets those of whose bytes no more can leave now. To be called when the engine was asked for segments; those that
+    /// had no turn yet, as the wire has no room, wait.
+    pub(super) fn reset(&mut self, stack: &mut Stack, now: Nanos) {
+        if self.resets.is_empty() {
+            return;
+        }
+        let mut left = std::mem::take(&mut self.resets);
+        left.retain(|(number, id)| {
+            let running = self.all.get(*number).and_then(|one| one.engine.as_ref());
+            if running.is_none_or(|running| running.id != *id) {
+                // It has gone back, and is closed there.
+                return false;
+            }
+            if stack.connection(*id).is_some_and(|connection| connection.waits_for_turn()) {
+                return true;
+            }
+            if let Some(mut socket) = stack.socket(*id, now) {
+                socket.abort();
+            }
+            self.exchange(*number, stack, now);
+            false
+        });
+        self.resets.append(&mut left);
+    }
+}
