@@ -67,6 +67,8 @@ named! {
         Stopping = "stopping",
         /// The NIC has no time for more (OSDI'06).
         Load = "load",
+        /// wharf may not bind its port, by which it would be put back (`CAP_NET_BIND_SERVICE`).
+        Port = "port",
     }
 }
 

@@ -7,6 +7,8 @@ use std::io;
 
 use crate::error::check;
 
+/// Binds ports that ordinary users may not (`net.ipv4.ip_unprivileged_port_start`).
+pub const NET_BIND_SERVICE: u32 = 10;
 /// Configures the network: interfaces, addresses, routes, offloads, nftables.
 pub const NET_ADMIN: u32 = 12;
 /// Files of others, whatever their modes say.
@@ -41,6 +43,14 @@ struct Data {
 }
 
 const VERSION_3: u32 = 0x2008_0522;
+
+/// Whether the calling thread has a capability in effect.
+///
+/// # Errors
+/// None are known.
+pub fn has(capability: u32) -> io::Result<bool> {
+    Sets::get().map(|sets| sets.effective >> capability & 1 == 1)
+}
 
 impl Sets {
     /// Those of the calling thread.

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use sys::calls::{option, set_option};
+use sys::capability::{self, NET_ADMIN, NET_BIND_SERVICE};
 use sys::interface;
 use sys::netlink::address;
 use sys::netlink::link::{VethEnd, create_veth};
@@ -266,6 +267,30 @@ fn what_cannot_be_taken_is_left_as_it_was() {
 }
 
 /// Bytes that come while the kernel is asked how many there are make no urgent data of those before them.
+/// It could not be put back.
+#[test]
+fn one_whose_port_may_not_be_bound_is_left_as_it_was() {
+    in_namespace(|| {
+        let (far, near) = connection("127.0.0.1:80");
+        let with = |kept: &[u32]| {
+            let work = || {
+                capability::keep_only(kept).unwrap();
+                match repair::take(&far) {
+                    Ok(parts) => repair::put_back(&far, &parts).map_err(|error| error.kind()),
+                    Err(error) => Err(error.kind()),
+                }
+            };
+            std::thread::scope(|scope| scope.spawn(work).join()).unwrap()
+        };
+        assert_eq!(with(&[NET_ADMIN]), Err(ErrorKind::AddrNotAvailable));
+        (&far).write_all(b"there").unwrap();
+        assert_eq!(read(&near, 5), b"there");
+        assert_eq!(with(&[NET_ADMIN, NET_BIND_SERVICE]), Ok(0));
+        (&near).write_all(b"back").unwrap();
+        assert_eq!(read(&far, 4), b"back");
+    });
+}
+
 #[test]
 fn what_receives_meanwhile_is_read_again() {
     const BYTES: usize = 20_000;

@@ -5,12 +5,13 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 
 use sys::netlink::{Connection, Protocol, conntrack};
+use sys::process::Signal;
 use testkit::firewall::{self, Hook, Kind, Rule};
 use testkit::lab::{Host, Program, Wire, have, wait_until};
 use testkit::missing::kernel_lacks;
 
 use crate::handoff::{PORT, THREADS, bytes, connect, echoes, ends, serve};
-use crate::setup::{HOST, Hosts, Ip, PEER, Plan, Port, Up, give};
+use crate::setup::{HOST, Hosts, Ip, PEER, Plan, Port, Up, WIRE, give};
 
 /// wharf, a server that echoes, and connections to it of both versions.
 struct Lab {
@@ -441,4 +442,32 @@ fn an_idle_connection_goes_back_when_others_need_its_place() {
         ends(stream);
     }
     lab.end();
+}
+
+/// wharf has given up most of what root may do by then, and needs to bind the port when the kernel gets the connection.
+#[test]
+fn a_connection_to_a_port_below_1024_moves_to_and_fro_and_outlives_wharf() {
+    let hosts = Plan::new(Port::Auto).hosts();
+    let Some(hosts) = hosts.filter(|_| have(&["python3"])) else { return };
+    give(&hosts.server, WIRE, &Ip::BOTH, Ip::server);
+    let up = Up { wharf: hosts.wharf_up(&["--set", "workers=1", "--take-addresses"]), hosts };
+    let _server = serve(&up.hosts, "by_hand", &THREADS.replace("7000", "80"));
+    let streams = Ip::BOTH.map(|ip| up.hosts.client.run(|| TcpStream::connect((ip.server(), 80))));
+    let streams = streams.map(Result::unwrap);
+    let moves = |to: &str| {
+        let is_done = || {
+            let ended = up.hosts.wharf(&["handoff", "--to", to, "--all"]);
+            assert!(ended.status.success(), "{ended}");
+            streams.iter().for_each(|stream| echoes(stream, &bytes(10_000, 1)));
+            up.counter("handoff", "connections") == if to == "nic" { 2 } else { 0 }
+        };
+        assert!(wait_until(is_done), "to {to}");
+    };
+    for to in ["nic", "os", "nic"] {
+        moves(to);
+    }
+    assert_eq!(up.counter("handoff", "refused"), 0);
+    up.wharf.signal(Signal::Kill);
+    streams.iter().for_each(|stream| echoes(stream, &bytes(300_000, 2)));
+    streams.into_iter().for_each(ends);
 }

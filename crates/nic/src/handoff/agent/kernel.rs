@@ -114,6 +114,7 @@ impl Offered {
             | io::ErrorKind::NotConnected
             | io::ErrorKind::ResourceBusy => Refusal::State,
             io::ErrorKind::FileTooLarge => Refusal::Buffer,
+            io::ErrorKind::AddrNotAvailable => Refusal::Port,
             _ => Refusal::Invalid,
         })?;
         let ends = (self.local, self.remote);

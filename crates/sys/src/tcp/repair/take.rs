@@ -10,10 +10,11 @@ use super::{
     Parts, Path, RECV_QUEUE, REPAIR_ON, SEND_QUEUE, Settings, Window, get, set, stand_in, state,
     use_queue,
 };
+use crate::capability;
 use crate::error::check;
 use crate::sockopt;
-use crate::tcp::address;
 use crate::tcp::obstacle::peek_offset;
+use crate::tcp::{self, address};
 
 /// More than any one segment of the send queue holds: the kernel keeps segments of which the first part
 /// is acknowledged, and peeks them as a whole.
@@ -31,7 +32,8 @@ const LOOKS: usize = 16;
 /// `PermissionDenied` without the privilege; `NotConnected` for a socket that has no connection;
 /// `InvalidInput` for a connection that is being opened, or that ends and has no owner any more, or of which
 /// urgent data is waiting to be read;
-/// `ResourceBusy` if the connection would not stand still. The socket is then as it was.
+/// `ResourceBusy` if the connection would not stand still; `AddrNotAvailable` if the calling thread may not bind the
+/// connection's port (`CAP_NET_BIND_SERVICE`), without which it is not put back. The socket is then as it was.
 pub fn take(socket: impl AsFd) -> io::Result<Parts> {
     take_once(socket, Ok)
 }
@@ -49,6 +51,9 @@ pub fn take_once<T>(
     // SAFETY: the descriptor is open for as long as this has it, which is not dropped and so does not close it.
     let names = ManuallyDrop::new(unsafe { TcpStream::from_raw_fd(socket.as_raw_fd()) });
     let (local, remote) = (names.local_addr()?, names.peer_addr()?);
+    if !may_bind(local)? {
+        return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, "its port may not be bound"));
+    }
     let reuse: libc::c_int = sockopt::get(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR)?;
     let reuse_address = reuse != 0;
     set(socket, libc::TCP_REPAIR, &REPAIR_ON)?;
@@ -74,6 +79,16 @@ pub fn take_once<T>(
             Err(error)
         }
     }
+}
+
+/// Whether the calling thread may bind this port.
+fn may_bind(local: SocketAddr) -> io::Result<bool> {
+    if capability::has(capability::NET_BIND_SERVICE)? {
+        return Ok(true);
+    }
+    // Who may is asked first (`__inet_bind`): that the port is in use is the connection's own doing.
+    let asked = tcp::bind(local).map_err(|error| error.kind());
+    Ok(asked.err() != Some(io::ErrorKind::PermissionDenied))
 }
 
 /// Does this while peeking begins at the head of a queue and moves no offset of the application's (`SO_PEEK_OFF`).

@@ -1,4 +1,4 @@
-//! What a wharf that runs may still do: configure the network, and its workers nothing at all.
+//! What a wharf that runs may still do: configure the network and bind any port, and its workers nothing at all.
 
 use std::fs;
 
@@ -7,8 +7,8 @@ use testkit::missing::lacks;
 
 use crate::setup::{Plan, Port, wharf};
 
-/// `CAP_NET_ADMIN`, as a bit.
-const NET_ADMIN: u64 = 1 << sys::capability::NET_ADMIN;
+/// What is kept, as bits.
+const KEPT: u64 = 1 << sys::capability::NET_ADMIN | 1 << sys::capability::NET_BIND_SERVICE;
 /// A capability that root has in every user namespace, and wharf has no use for.
 const SYS_ADMIN: u64 = 1 << 21;
 
@@ -38,7 +38,7 @@ impl Thread {
 
     /// Whether it has no more than it needs: those that move packets need nothing.
     fn is_modest(&self) -> bool {
-        let may = if self.name.starts_with("wharf-") { 0 } else { NET_ADMIN };
+        let may = if self.name.starts_with("wharf-") { 0 } else { KEPT };
         self.sets.iter().all(|set| set & !may == 0) && self.bound & !may == 0 && !self.may_gain
     }
 }
@@ -72,7 +72,7 @@ fn none_has_more_than_needed(host: &Host, program: &Program) {
     // What is kept is there, or addresses would not come back.
     let main =
         of_program.and_then(|(_, threads)| threads.iter().find(|thread| thread.name == "wharf"));
-    assert_eq!(main.map(|main| main.sets[0]), Some(NET_ADMIN), "{all:#?}");
+    assert_eq!(main.map(|main| main.sets[0]), Some(KEPT), "{all:#?}");
 }
 
 #[test]
