@@ -24,7 +24,7 @@ use nic::config::Config;
 use serde_json::Value;
 
 pub use self::packet::Mix;
-pub use self::stack::Setup;
+pub use self::stack::{Sender, Setup};
 pub use self::web::Load;
 use crate::throughput::median;
 use crate::{Error, Figure, Report};
@@ -179,12 +179,12 @@ fn quantile(sorted: &[u64], part: f64) -> f64 {
 /// # Errors
 /// What the kernel says, or the NIC; a number of connections that cannot be.
 pub fn handoff(options: &Options, report: &mut dyn Report) -> Result<(), Error> {
-    let mixed = || options.mixes.iter().map(|mix| &mix.connections);
-    let set_up = || options.setups.iter().map(|setup| &setup.connections);
-    let loaded = || options.loads.iter().map(|load| &load.connections);
+    let mixed = || options.mixes.iter().map(|mix| mix.connections);
+    let set_up = || options.setups.iter().map(Setup::connections);
+    let loaded = || options.loads.iter().map(|load| load.connections);
     let others = || options.connections.iter().chain(&options.proxied).chain([&options.idle]);
-    let counts = || others().chain(mixed()).chain(set_up()).chain(loaded());
-    if counts().any(|count| !(1..=CONNECTIONS_MAX).contains(count)) {
+    let counts = || others().copied().chain(mixed()).chain(set_up()).chain(loaded());
+    if counts().any(|count| !(1..=CONNECTIONS_MAX).contains(&count)) {
         return Err(Error::Usage(format!("there can be 1 to {CONNECTIONS_MAX} connections")));
     }
     if options.repetitions == 0 || options.moves == 0 {
@@ -192,7 +192,7 @@ pub fn handoff(options: &Options, report: &mut dyn Report) -> Result<(), Error> 
     }
     // The NIC's: clients have tables of their own, but for those that a proxy has behind it.
     let proxied = options.proxied.iter().map(|count| splice::DESCRIPTORS * count);
-    let most = counts().copied().chain(proxied).max().unwrap_or(0) as u64;
+    let most = counts().chain(proxied).max().unwrap_or(0) as u64;
     sys::process::allow_open_files(most + 1_024)
         .map_err(|cause| Error::Io { what: "open a descriptor for each connection", cause })?;
     for case in &options.cases {

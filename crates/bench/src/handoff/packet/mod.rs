@@ -116,6 +116,8 @@ pub(super) struct Doubts {
     disturbed: bool,
     /// How many connections went back to the kernel, and why, if some did.
     left: Option<String>,
+    /// Whether there was no web server to measure.
+    pub(super) without_web: bool,
 }
 
 impl Doubts {
@@ -133,6 +135,9 @@ impl Doubts {
     pub(super) fn tell(self, report: &mut dyn Report) {
         if let Some(told) = self.left {
             report.notice(&told);
+        }
+        if self.without_web {
+            report.notice("the web server is left out: nginx is not there");
         }
         if let Some(why) = self.blind {
             report.notice(&format!("times by layer are left out: {why}"));

@@ -44,14 +44,23 @@ impl Load {
         together: false,
     };
 
+    /// What each connection of a client of SPECweb99's receives at most.
+    const RATE: Option<u64> = Some(400_000);
+
+    /// The 64 clients of the paper's Figures 7 and 8 (section 5.1), which are not said to have a rate.
+    pub const PROTOTYPE: Load = Load { connections: 64, ..Load::FREE };
+
+    /// The 256 clients of the paper's Figure 1 (section 2), which are not said to be far away.
+    pub const STACK: Load = Load { connections: 256, rate: Load::RATE, ..Load::FREE };
+
     /// The paper's 64 clients of section 5.1, as fast as can be, and with connections that last; as many as in section 5.2,
     /// also where wharf and the server share a CPU, and with the paper's rate through a path of 20 ms there and back.
     pub const ALL: [Load; 5] = [
-        Load { connections: 64, ..Load::FREE },
-        Load { connections: 64, requests: 1_000, ..Load::FREE },
+        Load::PROTOTYPE,
+        Load { requests: 1_000, ..Load::PROTOTYPE },
         Load::FREE,
         Load { together: true, ..Load::FREE },
-        Load { rate: Some(400_000), one_way: Duration::from_millis(10), ..Load::FREE },
+        Load { rate: Load::RATE, one_way: Duration::from_millis(10), ..Load::FREE },
     ];
 
     fn varied(&self, way: Way) -> Varied {
@@ -68,7 +77,7 @@ impl Load {
 
 /// Who runs the connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Way {
+pub(super) enum Way {
     /// The kernel.
     Os,
     /// wharf, all of them from the moment on in which they are accepted.
@@ -117,8 +126,7 @@ fn compare(
     options: &Options,
     report: &mut dyn Report,
 ) -> Result<(), Error> {
-    let root = std::env::temp_dir().join(format!("wharf-bench-web-{}", std::process::id()));
-    let files = Files::write(&root).map_err(io("write a web server's files"))?;
+    let site = Site::write()?;
     let all = options.loads.len() * options.repetitions * ways.len();
     let (mut done, mut doubts) = (0, Doubts::default());
     for load in &options.loads {
@@ -128,8 +136,8 @@ fn compare(
                 let what = format!("{} web clients, {}", load.connections, way.name());
                 report.progress(done, all, &what);
                 done += 1;
-                let Some(readings) = run(options, load, way, &files, &mut doubts)? else {
-                    report.notice("the web server is left out: nginx is not there");
+                let Some(readings) = site.run(options, load, way, &mut doubts)? else {
+                    doubts.tell(report);
                     return Ok(());
                 };
                 runs.push(readings);
@@ -143,46 +151,61 @@ fn compare(
     Ok(())
 }
 
-/// `None` if there is no nginx.
-fn run(
-    options: &Options,
-    load: &Load,
-    way: Way,
-    files: &Files,
-    doubts: &mut Doubts,
-) -> Result<Option<Vec<Reading>>, Error> {
-    let testbed = Testbed::at_a_distance(options, load.connections, load.one_way)?;
-    if way == Way::Policies {
-        testbed.under_control()?;
+/// What a web server has to offer, until this ends.
+#[derive(Debug)]
+pub(super) struct Site {
+    files: Files,
+}
+
+impl Site {
+    pub(super) fn write() -> Result<Site, Error> {
+        let root = std::env::temp_dir().join(format!("wharf-bench-web-{}", std::process::id()));
+        let files = Files::write(&root).map_err(io("write a web server's files"))?;
+        Ok(Site { files })
     }
-    testbed.without_offloads()?;
-    let Some(nginx) = nginx::start(&testbed, (way.place(), way.policy()), files)? else {
-        return Ok(None);
-    };
-    if load.together {
-        testbed.join(nginx.id())?;
+
+    /// `None`, and a doubt, if there is no nginx.
+    pub(super) fn run(
+        &self,
+        options: &Options,
+        load: &Load,
+        way: Way,
+        doubts: &mut Doubts,
+    ) -> Result<Option<Vec<Reading>>, Error> {
+        let testbed = Testbed::at_a_distance(options, load.connections, load.one_way)?;
+        if way == Way::Policies {
+            testbed.under_control()?;
+        }
+        testbed.without_offloads()?;
+        let Some(nginx) = nginx::start(&testbed, (way.place(), way.policy()), &self.files)? else {
+            doubts.without_web = true;
+            return Ok(None);
+        };
+        if load.together {
+            testbed.join(nginx.id())?;
+        }
+        let handoffs = || testbed.counter("handoffs");
+        let clients = testbed.aside(|| Clients::start(&testbed.hosts, nginx.to, load))?;
+        sleep(if way == Way::Policies { SETTLES } else { options.duration / WARM_UP });
+        let read = || {
+            let [bytes, answers] = clients.got();
+            (Spent::of(&testbed, bytes, nginx.cpu()), answers, handoffs())
+        };
+        let before = read();
+        sleep(options.duration);
+        let after = read();
+        let counts = packet::look(&testbed, nginx.id(), options.duration, doubts);
+        clients.end()?;
+        // Those that last are there already, or others come for those that have ended.
+        if way == Way::Nic && after.2 == before.2 && testbed.at_nic() < load.connections {
+            return Err(testbed.stayed());
+        }
+        drop(nginx);
+        testbed.stop()?;
+        let mut readings = after.0.since(&before.0, &counts, options.duration, doubts);
+        let per_second = |count: u64| count as f64 / options.duration.as_secs_f64();
+        readings.push(Reading::new("requests", "1/s", per_second(after.1 - before.1)));
+        readings.push(Reading::new("handoffs", "1/s", per_second(after.2 - before.2)));
+        Ok(Some(readings))
     }
-    let handoffs = || testbed.counter("handoffs");
-    let clients = testbed.aside(|| Clients::start(&testbed.hosts, nginx.to, load))?;
-    sleep(if way == Way::Policies { SETTLES } else { options.duration / WARM_UP });
-    let read = || {
-        let [bytes, answers] = clients.got();
-        (Spent::of(&testbed, bytes, nginx.cpu()), answers, handoffs())
-    };
-    let before = read();
-    sleep(options.duration);
-    let after = read();
-    let counts = packet::look(&testbed, nginx.id(), options.duration, doubts);
-    clients.end()?;
-    // Those that last are there already, or others come for those that have ended.
-    if way == Way::Nic && after.2 == before.2 && testbed.at_nic() < load.connections {
-        return Err(testbed.stayed());
-    }
-    drop(nginx);
-    testbed.stop()?;
-    let mut readings = after.0.since(&before.0, &counts, options.duration, doubts);
-    let per_second = |count: u64| count as f64 / options.duration.as_secs_f64();
-    readings.push(Reading::new("requests", "1/s", per_second(after.1 - before.1)));
-    readings.push(Reading::new("handoffs", "1/s", per_second(after.2 - before.2)));
-    Ok(Some(readings))
 }
