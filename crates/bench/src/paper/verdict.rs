@@ -50,7 +50,7 @@ pub fn verdict(entry: &Entry, rows: &[Row]) -> Option<Verdict> {
         }
         Judge::Cure { subject, baseline } => cure::verdict(subject, baseline, &points),
         Judge::Saved { subject, baseline } => saved::verdict(subject, baseline, &points),
-        Judge::Steps { subject, steps } => steps::verdict(subject, steps, &points),
+        Judge::Steps { subject, steps, parts } => steps::verdict(subject, steps, parts, &points),
         Judge::Times { subject, baseline, peer, most } => {
             times::Times { subject, baseline, peer, most }.verdict(&points)
         }

@@ -107,6 +107,9 @@ fn every_entry_that_runs_has_axes_series_and_points() {
             }
         };
         judged.into_iter().flatten().for_each(|id| assert!(ids.contains(id), "{name}: {id}"));
+        if let Judge::Steps { parts, .. } = scenario.judge {
+            parts.iter().for_each(|(id, _)| assert!(ids.contains(id), "{name}: {id}"));
+        }
         let points: BTreeSet<u32> = scenario.points.iter().copied().collect();
         assert!(points.len() >= 2 && points.len() == scenario.points.len(), "{name}");
         assert!(!scenario.quick.is_empty(), "{name}");

@@ -154,6 +154,8 @@ pub enum Judge {
         subject: &'static str,
         /// From which point to which.
         steps: &'static [(u32, u32)],
+        /// What of it is told beside that, of other series, from which point to which.
+        parts: &'static [(&'static str, (u32, u32))],
     },
     /// By how many times as long one takes as the other, where that is most.
     Times {

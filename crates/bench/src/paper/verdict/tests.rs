@@ -233,6 +233,17 @@ fn steps_are_told_from_point_to_point() {
         "1.72 in the paper, 1.50 (1.36 to 1.67) here, of D 1,024 connections to C no checksums"
     );
     assert!(verdict.measured.starts_with("A copies: 900 ns; C no checksums: 100 ns;"));
+    // What is told of a part needs it at both points.
+    let part =
+        |point, values: &[f64], tcp: f64| row(name, point, &[("os", values), ("tcp", &[tcp])]);
+    let more = [part(2, &[100.0], 50.0), part(3, &[150.0], 60.0), part(5, &[900.0], 90.0)];
+    let verdict = judged(name, &more);
+    assert_eq!(verdict.found.map(|found| found.median), Some(1.5));
+    assert_eq!(
+        verdict.meaning,
+        "D 1,024 connections takes 1.50 times what C no checksums takes, 1.72 in the paper; TCP takes \
+         with F web server 1.50 times what it takes with D 1,024 connections, no number in the paper."
+    );
     // Without the points that it stands between there is no step.
     assert_eq!(super::verdict(&entry(name), &[at(0, &[1.0])]), None);
 }
