@@ -14,7 +14,7 @@ pub(in crate::paper) const MIXES: [&str; 7] =
 
 /// How the host is set up by the paper's letters.
 pub(in crate::paper) const SETUPS: [&str; 6] =
-    ["A copies", "B zero-copy", "C no checksums", "D 1,024 connections", "E 20 ms", "F web server"];
+    ["A copies", "B zero-copy", "C no checksums", "D 1,024 connections", "E 20 ms", "F nginx"];
 
 /// Figure 1: the host's time without handoff.
 pub(in crate::paper) fn stack() -> Scenario {

@@ -242,7 +242,7 @@ fn steps_are_told_from_point_to_point() {
     assert_eq!(
         verdict.meaning,
         "D 1,024 connections takes 1.50 times what C no checksums takes, 1.72 in the paper; TCP takes \
-         with F web server 1.50 times what it takes with D 1,024 connections, no number in the paper."
+         with F nginx 1.50 times what it takes with D 1,024 connections, no number in the paper."
     );
     // Without the points that it stands between there is no step.
     assert_eq!(super::verdict(&entry(name), &[at(0, &[1.0])]), None);
