@@ -56,7 +56,7 @@ pub enum Run {
     GsoThroughput(crate::gso_throughput::Protocol),
     /// A delay of so many microseconds by degen.
     Degen,
-    /// What a packet costs with connections at the OS and at the NIC; the point is the mix.
+    /// What a packet costs with connections at the OS and at the NIC; the point is the mix, or a web server's load.
     Packet,
     /// What a packet costs the host's own stack; the point is how that is set up.
     Stack,
