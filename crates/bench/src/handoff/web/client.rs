@@ -86,6 +86,8 @@ impl Drop for Clients {
 #[derive(Debug)]
 struct Client {
     stream: Option<TcpStream>,
+    /// How long it waits with its first connection before it asks, if it has not waited yet.
+    begin: Option<u64>,
     /// Requests that it still has.
     left: u32,
     /// What is asked for, and when it was.
@@ -111,8 +113,11 @@ struct Crowd<'a> {
 
 impl<'a> Crowd<'a> {
     fn new(to: SocketAddr, load: Load, got: &'a Got) -> io::Result<Crowd<'a>> {
+        let random = degen::Random::new(2);
+        let mut begin = load.rate.map(|rate| in_the_midst(&random, rate));
         let client = |_| Client {
             stream: None,
+            begin: begin.as_mut().and_then(Iterator::next),
             left: 0,
             file: File::pick(0),
             asked: 0,
@@ -120,16 +125,16 @@ impl<'a> Crowd<'a> {
             body: None,
         };
         let now = sys::clock::now();
-        // They begin within the first tenth of a second.
+        // They open their connections within the first tenth of a second.
         let connections = load.connections;
-        let begin = |number: usize| now + number as u64 * (SECOND / 10) / connections as u64;
+        let open = |number: usize| now + number as u64 * (SECOND / 10) / connections as u64;
         Ok(Crowd {
             to,
             load,
             got,
             epoll: Epoll::new()?,
             clients: (0..connections).map(client).collect(),
-            waiting: (0..connections).map(|number| Reverse((begin(number), number))).collect(),
+            waiting: (0..connections).map(|number| Reverse((open(number), number))).collect(),
             drawn: 0,
             random: degen::Random::new(1),
         })
@@ -199,7 +204,10 @@ impl<'a> Crowd<'a> {
                 return Err(error);
             }
             self.epoll.change(stream, number as u64, Interest::Read)?;
-            return self.ask(number);
+            let Some(begin) = client.begin.take() else { return self.ask(number) };
+            client.asked = sys::clock::now();
+            self.waiting.push(Reverse((client.asked + begin, number)));
+            return Ok(());
         }
         loop {
             let client = &mut self.clients[number];
@@ -237,6 +245,16 @@ impl<'a> Crowd<'a> {
         let bits = client.file.len() as u64 * 8;
         client.asked + self.load.rate.map_or(0, |rate| bits * SECOND / rate)
     }
+}
+
+/// How long clients wait with such a rate before they ask for their first file, in nanoseconds: until the end of one that each
+/// is in the midst of, as it would be if it had been there for long. Otherwise all would ask at once, and those with long
+/// files would be slow to come again: in the first second they would receive half as much again as their rate.
+fn in_the_midst(random: &degen::Random, rate: u64) -> impl Iterator<Item = u64> {
+    let drawn = (0..).map(|n| (File::pick(random.at(2 * n)), random.at(2 * n + 1)));
+    let drawn = drawn.map(|(file, byte)| (file.len() as u64, byte % File::LONGEST as u64));
+    // The longer a file is, the more of the time is spent in it.
+    drawn.filter(|(len, byte)| byte < len).map(move |(_, byte)| byte * 8 * SECOND / rate)
 }
 
 impl Client {
@@ -279,7 +297,23 @@ mod tests {
 
     fn client() -> Client {
         let (file, header) = (File::pick(0), Vec::new());
-        Client { stream: None, left: 1, file, asked: 1, header, body: None }
+        Client { stream: None, begin: None, left: 1, file, asked: 1, header, body: None }
+    }
+
+    #[test]
+    fn clients_ask_as_often_in_the_beginning_as_later() {
+        const ALL: usize = 20_000;
+        const BYTES: usize = 500;
+        let lens: Vec<usize> =
+            (0..ALL).map(|n| File::pick(degen::Random::new(7).at(n as u64)).len()).collect();
+        // While there comes so much, so many of them reach the end of what they are in the midst of.
+        let ended = lens.iter().map(|len| *len.min(&BYTES)).sum::<usize>() as f64;
+        let expected = ended / lens.iter().sum::<usize>() as f64;
+        let time = BYTES as u64 * 8 * SECOND / 400_000;
+        let random = degen::Random::new(1);
+        let soon = in_the_midst(&random, 400_000).take(ALL).filter(|begin| *begin < time).count();
+        let found = soon as f64 / ALL as f64;
+        assert!((found - expected).abs() < expected / 5.0, "{found} {expected}");
     }
 
     #[test]

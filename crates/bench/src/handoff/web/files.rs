@@ -58,6 +58,9 @@ pub(super) struct File {
 }
 
 impl File {
+    /// The length of the longest, in bytes.
+    pub(super) const LONGEST: usize = CLASSES[CLASSES.len() - 1].0 * FILES;
+
     /// That which a random number stands for.
     pub(super) fn pick(draw: u64) -> File {
         // Parts of the number that have nothing to do with each other.

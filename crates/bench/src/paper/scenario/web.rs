@@ -8,14 +8,14 @@ use super::{Headline, Judge, Run, Scale, Scenario, Series, XAxis, YAxis};
 pub(in crate::paper) const LOADS: [&str; 5] =
     ["64 unbounded", "64 that last", "1,024 unbounded", "1,024, one CPU", "1,024 at 400 Kb/s"];
 
-const DIFFERS: &str = "nginx, one process, with SPECweb99's static files in 20 directories (100 MB) and five \
-                       requests a connection, or 1,000 where they last; the dynamic part is left out. Clients that have a rate ask for a \
-                       file when the one before it could have come at that rate, over a path of 20 ms there and \
-                       back by degen; the others have neither. The paper simulates a host and a card of 2 GHz and \
-                       450 MHz. Here wharf's worker has one CPU, and nginx, the clients and degen another; with one \
-                       CPU, nginx is where the worker is. Without LRO and GSO, so that a segment is a packet. Every \
-                       connection is handed off when it is accepted; with policies those are that have carried 64 KB \
-                       one way, and a NIC that is saturated gives some back.";
+const DIFFERS: &str = "nginx, one process, with SPECweb99's static files in 20 directories (100 MB) and five requests a \
+                       connection, or 1,000 where they last; the dynamic part is left out. Clients that have a rate ask \
+                       for a file when the one before it could have come at that rate, in the midst of which they are \
+                       at first, over a path of 20 ms there and back by degen; the others have neither. The paper \
+                       simulates a host and a card of 2 GHz and 450 MHz. Here wharf's worker has one CPU, and nginx, \
+                       the clients and degen another; with one CPU, nginx is where the worker is. Without LRO and GSO, \
+                       so that a segment is a packet. Every connection is handed off when it is accepted; with policies \
+                       those are that have carried 64 KB one way, and a NIC that is saturated gives some back.";
 
 /// Figure 9: the host's time.
 pub(in crate::paper) fn host_time() -> Scenario {
