@@ -1,13 +1,14 @@
 //! `handoff`: TCP connections that the NIC runs, beside the host's, of the same program through the same wharf.
 //!
 //! What moving them costs (`handoff`), what a program's calls cost its host (`profile`), what a packet costs host and NIC
-//! (`packet`), what it costs the host's own stack (`stack`), what a web server delivers (`web`), what a proxy moves
+//! (`packet`) and in instructions (`instructions`), what it costs the host's own stack (`stack`), what a web server delivers (`web`), what a proxy moves
 //! (`splice`), and how long a byte takes there and back (`echo`). wharf's worker has a CPU of its own; the program and its
 //! client share the others.
 
 mod cpu;
 mod echo;
 mod installed;
+mod instructions;
 mod moves;
 mod packet;
 mod profile;
@@ -23,6 +24,7 @@ use std::time::Duration;
 use nic::config::Config;
 use serde_json::Value;
 
+pub use self::instructions::count;
 pub use self::packet::Mix;
 pub use self::stack::{Sender, Setup};
 pub use self::web::Load;
@@ -38,6 +40,8 @@ pub enum Case {
     Profile,
     /// What a packet costs by layer, and how many messages.
     Packet,
+    /// Instructions a packet of the bypass layer and of the NIC, by callgrind.
+    Instructions,
     /// What a packet costs the host's own stack by layer.
     Stack,
     /// What a web server delivers, and what a packet costs by layer.
@@ -52,10 +56,11 @@ pub enum Case {
 
 impl Case {
     /// All, in the order in which they are run.
-    pub const ALL: [Case; 8] = [
+    pub const ALL: [Case; 9] = [
         Case::Handoff,
         Case::Profile,
         Case::Packet,
+        Case::Instructions,
         Case::Stack,
         Case::Web,
         Case::Policies,
@@ -69,6 +74,7 @@ impl Case {
             Case::Handoff => "handoff",
             Case::Profile => "profile",
             Case::Packet => "packet",
+            Case::Instructions => "instructions",
             Case::Stack => "stack",
             Case::Web => "web",
             Case::Policies => "policies",
@@ -109,6 +115,8 @@ pub struct Options {
     pub connections: Vec<usize>,
     /// Connections of [`Case::Packet`].
     pub mixes: Vec<Mix>,
+    /// Numbers of connections of [`Case::Instructions`].
+    pub counted: Vec<usize>,
     /// How the host is set up in [`Case::Stack`].
     pub setups: Vec<Setup>,
     /// How the server of [`Case::Web`] and [`Case::Policies`] is loaded.
@@ -182,7 +190,8 @@ pub fn handoff(options: &Options, report: &mut dyn Report) -> Result<(), Error> 
     let mixed = || options.mixes.iter().map(|mix| mix.connections);
     let set_up = || options.setups.iter().map(Setup::connections);
     let loaded = || options.loads.iter().map(|load| load.connections);
-    let others = || options.connections.iter().chain(&options.proxied).chain([&options.idle]);
+    let some = || options.connections.iter().chain(&options.counted);
+    let others = || some().chain(&options.proxied).chain([&options.idle]);
     let counts = || others().copied().chain(mixed()).chain(set_up()).chain(loaded());
     if counts().any(|count| !(1..=CONNECTIONS_MAX).contains(&count)) {
         return Err(Error::Usage(format!("there can be 1 to {CONNECTIONS_MAX} connections")));
@@ -200,6 +209,7 @@ pub fn handoff(options: &Options, report: &mut dyn Report) -> Result<(), Error> 
             Case::Handoff => moves::measure(options, report)?,
             Case::Profile => profile::measure(options, report)?,
             Case::Packet => packet::measure(options, report)?,
+            Case::Instructions => instructions::measure(options, report)?,
             Case::Stack => stack::measure(options, report)?,
             Case::Web => web::measure(options, report)?,
             Case::Policies => web::policies(options, report)?,

@@ -142,7 +142,23 @@ impl Testbed {
         policy: &str,
         (work, connections, call): (Work, usize, usize),
     ) -> Result<Program, Error> {
-        let mut command = command(work, connections, call)?;
+        self.begin(place, policy, command(work, connections, call)?)
+    }
+
+    /// The same, run by another program such as valgrind.
+    pub(super) fn program_by(
+        &self,
+        mut by: Command,
+        place: Place,
+        policy: &str,
+        (work, connections, call): (Work, usize, usize),
+    ) -> Result<Program, Error> {
+        let own = command(work, connections, call)?;
+        by.arg(own.get_program()).args(own.get_args()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        self.begin(place, policy, by)
+    }
+
+    fn begin(&self, place: Place, policy: &str, mut command: Command) -> Result<Program, Error> {
         let child = self.spawn(place, policy, &mut command).map_err(io("start a program"))?;
         let mut program = Program::of(child)?;
         let port = program.hear()?;
@@ -206,6 +222,13 @@ impl Testbed {
     /// Counters of the NIC's, or of all of them.
     pub(super) fn counters(&self) -> impl Iterator<Item = Entry> {
         self.nics.iter().flat_map(Nic::counters)
+    }
+
+    /// Packets of the wire, both ways.
+    pub(super) fn wire_packets(&self) -> u64 {
+        let is_it =
+            |one: &Entry| one.group == "wire" && ["rx_packets", "tx_packets"].contains(&one.name);
+        self.counters().filter(is_it).map(|one| one.value).sum()
     }
 
     /// A counter of the NIC's.
@@ -372,6 +395,6 @@ impl Drop for Program {
     }
 }
 
-fn gone() -> Error {
+pub(super) fn gone() -> Error {
     Error::Failed { system: "the server's program", why: "it ended early".to_owned() }
 }

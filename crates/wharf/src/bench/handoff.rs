@@ -1,5 +1,6 @@
 //! `wharf bench handoff`, and the program that it starts.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bench::handoff::program::{self, Work};
@@ -12,6 +13,7 @@ use super::values::{named, or};
 use crate::args::{Settings, seconds};
 use crate::error::Error;
 use crate::loaded::library::handoff_library;
+use crate::print;
 
 /// TCP connections that wharf runs for a program, beside the host's own
 ///
@@ -20,7 +22,9 @@ use crate::loaded::library::handoff_library;
 /// the bytes of one call, of 1,448 and of 65,536 bytes: the program's CPU time and that of the kernel's TCP, which with a
 /// TAP works within wharf's calls; cpu_time_per_segment is that of all processes, the client's and wharf's too. packet: what a
 /// packet costs the host and the NIC, by layer where perf(1) is there, and how many messages they exchange for it, with
-/// room for all connections at the NIC and for some. stack: what a packet
+/// room for all connections at the NIC and for some. instructions: how many instructions a packet takes of the bypass layer and of
+/// each part of the NIC, outside the kernel, with all connections at the NIC, and how many cache misses, in the paper's caches:
+/// by callgrind, where valgrind is there. stack: what a packet
 /// costs the host's own stack, by layer, with copies and without, with checksums and without, with one connection and
 /// 1,024, near and 20 ms away, and of nginx for 256 clients of 400 Kb/s. web: what nginx delivers of SPECweb99's static files, and what a packet costs then. policies: the same with
 /// all connections at the NIC, and with those that policies give it. splice: what haproxy passes on, and what a byte costs host and
@@ -34,10 +38,11 @@ use crate::loaded::library::handoff_library;
                         wharf bench handoff --case profile --connections 256"
 )]
 pub(crate) struct BenchHandoffArgs {
-    /// What is measured: handoff, profile, packet, stack, web, policies, splice, echo [default: all]
+    /// What is measured: handoff, profile, packet, instructions, stack, web, policies, splice, echo [default: all]
     #[arg(long = "case", value_name = "CASE,...", value_delimiter = ',', value_parser = case)]
     cases: Vec<Case>,
-    /// Numbers of connections of profile, with --quick 1, and of splice, without it 1 and 64
+    /// Numbers of connections of profile, with --quick 1, of instructions, without it 1 and 256, and of splice, without it 1
+    /// and 64
     #[arg(long, value_name = "N,...", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..=28_000))]
     connections: Option<Vec<u32>>,
@@ -56,11 +61,15 @@ pub(crate) struct BenchHandoffArgs {
     /// Fewer, shorter runs
     #[arg(long)]
     quick: bool,
+    /// What instructions runs under callgrind, which writes into this folder
+    #[arg(long, value_name = "FOLDER", hide = true)]
+    counted: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
 }
 
 const CONNECTIONS: [u32; 4] = [1, 256, 1_024, 16_384];
+const COUNTED: [u32; 2] = [1, 256];
 const PROXIED: [u32; 2] = [1, 64];
 
 pub(super) fn run(args: &BenchHandoffArgs, printer: &mut Printer) -> Result<(), Error> {
@@ -78,6 +87,7 @@ pub(super) fn run(args: &BenchHandoffArgs, printer: &mut Printer) -> Result<(), 
     let options = Options {
         cases: or(&args.cases, &Case::ALL),
         connections: connections(&CONNECTIONS),
+        counted: connections(&COUNTED),
         proxied: connections(&PROXIED),
         mixes: Mix::ALL[..if args.quick { 1 } else { Mix::ALL.len() }].to_vec(),
         setups: Setup::ALL[..if args.quick { 1 } else { Setup::ALL.len() }].to_vec(),
@@ -93,6 +103,9 @@ pub(super) fn run(args: &BenchHandoffArgs, printer: &mut Printer) -> Result<(), 
         library: handoff_library()?,
         config: runs::prepare(&args.settings)?,
     };
+    if let Some(folder) = &args.counted {
+        return print(format!("{}\n", handoff::count(&options, folder)?));
+    }
     Ok(handoff::handoff(&options, printer)?)
 }
 

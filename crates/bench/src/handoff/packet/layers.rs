@@ -37,12 +37,12 @@ impl Layer {
     pub(super) const HOST: [Layer; 8] =
         [SystemCall, Socket, Tcp, Ip, Ethernet, Driver, Bypass, Application];
     /// Those of the NIC.
-    pub(super) const NIC: [Layer; 4] = [NicHandoff, NicTcp, NicIpEthernet, NicOther];
+    pub(in crate::handoff) const NIC: [Layer; 4] = [NicHandoff, NicTcp, NicIpEthernet, NicOther];
     /// Those that are a part of another.
     pub(super) const PARTS: [Layer; 1] = [NicMirror];
 
     /// The layer that this one is a part of, or itself.
-    pub(super) const fn whole(self) -> Layer {
+    pub(in crate::handoff) const fn whole(self) -> Layer {
         if let NicMirror = self { NicHandoff } else { self }
     }
 
@@ -205,7 +205,12 @@ fn of_host(kernel: &[&Function<'_>]) -> Layer {
 }
 
 fn of_nic(chain: &[Function<'_>]) -> Layer {
-    chain.first().and_then(|function| named(&NIC, function.name)).unwrap_or(NicOther)
+    of_worker(chain.first().map(|function| function.name))
+}
+
+/// The part of the NIC that the first of its worker's functions is of that is of any.
+pub(in crate::handoff) fn of_worker<'a>(names: impl IntoIterator<Item = &'a str>) -> Layer {
+    names.into_iter().find_map(|name| named(&NIC, name)).unwrap_or(NicOther)
 }
 
 fn named(layers: &[(Layer, &[&str])], name: &str) -> Option<Layer> {

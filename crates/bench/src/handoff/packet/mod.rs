@@ -2,7 +2,7 @@
 //! it, as "TCP Offload through Connection Handoff" has it (section 5.1): a program sends one segment's bytes a call over
 //! all its connections, of which the NIC has room for some. Without offloads, so that each segment is a packet.
 
-mod layers;
+pub(in crate::handoff) mod layers;
 mod samples;
 
 use std::thread::sleep;

@@ -212,7 +212,7 @@ fn serve(
     handoff(&options, &mut ByPlace(report))
 }
 
-fn library(parameters: &Parameters) -> Result<PathBuf, Error> {
+pub(super) fn library(parameters: &Parameters) -> Result<PathBuf, Error> {
     parameters.library.clone().ok_or_else(|| {
         Error::Usage(
             "no libwharf.so of the same build is beside this program: build it, or install both"
@@ -232,12 +232,13 @@ pub(super) fn run_stack(
     handoff(&options, &mut ByPlace(report))
 }
 
-fn options(case: Case, library: PathBuf, parameters: &Parameters) -> Options {
+pub(super) fn options(case: Case, library: PathBuf, parameters: &Parameters) -> Options {
     Options {
         cases: vec![case],
         mixes: Vec::new(),
         setups: Vec::new(),
         loads: Vec::new(),
+        counted: Vec::new(),
         proxied: Vec::new(),
         // Of cases that are not asked for.
         connections: vec![1],
@@ -251,7 +252,7 @@ fn options(case: Case, library: PathBuf, parameters: &Parameters) -> Options {
 }
 
 /// Names the case of each figure by the place of the connections.
-struct ByPlace<'a>(&'a mut dyn Report);
+pub(super) struct ByPlace<'a>(pub(super) &'a mut dyn Report);
 
 impl Report for ByPlace<'_> {
     fn figure(&mut self, mut figure: Figure) {
