@@ -4,6 +4,7 @@
 mod crossover;
 mod cure;
 mod exact;
+mod published;
 mod ratio;
 mod saved;
 mod steps;
@@ -55,6 +56,7 @@ pub fn verdict(entry: &Entry, rows: &[Row]) -> Option<Verdict> {
             times::Times { subject, baseline, peer, most }.verdict(&points)
         }
         Judge::Crossover { subjects, baseline } => crossover::verdict(subjects, baseline, &points),
+        Judge::Published { subjects } => published::verdict(subjects, &points),
         Judge::Exact { subject, enough, why } => exact::verdict(subject, enough, why, &points),
     }
 }

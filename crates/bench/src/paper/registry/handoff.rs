@@ -1,6 +1,6 @@
 //! "TCP Offload through Connection Handoff" (Kim, Rixner).
 
-use super::{Citation, Code, Entry, Paper, Published};
+use super::{Citation, Code, Entry, Paper, Published, instructions};
 use crate::paper::scenario::SAVED;
 use crate::paper::scenario::{handoff as scenario, web as web_server};
 
@@ -14,7 +14,16 @@ pub(super) const WITHOUT_RESULTS: [(&str, &str); 6] = [
 ];
 
 pub(super) fn entries() -> Vec<Entry> {
-    vec![stack(), prototype(), messages(), firmware(), simulated(), web(), policies()]
+    vec![
+        stack(),
+        prototype(),
+        messages(),
+        firmware(),
+        instructions::entry(),
+        simulated(),
+        web(),
+        policies(),
+    ]
 }
 
 fn place(section: &'static str, caption: Option<&'static str>) -> Vec<Citation> {

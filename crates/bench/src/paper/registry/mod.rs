@@ -6,6 +6,7 @@
 
 mod gso;
 mod handoff;
+mod instructions;
 mod lro;
 mod rdma;
 

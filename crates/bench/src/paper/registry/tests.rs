@@ -105,7 +105,16 @@ fn every_entry_that_runs_has_axes_series_and_points() {
             Judge::Exact { subject, .. } | Judge::Steps { subject, .. } => {
                 [Some(subject), None, None]
             }
+            Judge::Published { .. } => [None; 3],
         };
+        if let Judge::Published { subjects } = scenario.judge {
+            let has =
+                |id: &&str| entry.published.iter().any(|one| one.series == *id && one.x.is_none());
+            assert!(
+                !subjects.is_empty() && subjects.iter().all(|id| has(id) && ids.contains(id)),
+                "{name}"
+            );
+        }
         judged.into_iter().flatten().for_each(|id| assert!(ids.contains(id), "{name}: {id}"));
         if let Judge::Steps { parts, .. } = scenario.judge {
             parts.iter().for_each(|(id, _)| assert!(ids.contains(id), "{name}: {id}"));
@@ -139,6 +148,16 @@ fn every_published_value_cites_a_place_and_fits_its_figure() {
             assert!(published.x.is_none_or(at), "{published:?}");
         }
     }
+}
+
+#[test]
+fn the_cards_parts_are_all_of_its_instructions() {
+    let entries = registry();
+    let entry = entries.iter().find(|entry| entry.name == "handoff-instructions").unwrap();
+    let value = |series: &str| entry.published.iter().find(|p| p.series == series).unwrap().value;
+    // Those of Table 2 are 3,114, where its total is 3,144.
+    let parts: f64 = ["handoff", "tcp", "ip_ethernet", "other"].map(value).iter().sum();
+    assert!((parts - value("nic")).abs() <= 30.0, "{parts}");
 }
 
 #[test]

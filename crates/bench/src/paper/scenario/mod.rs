@@ -4,6 +4,7 @@
 pub(super) mod degen;
 pub(super) mod gso;
 pub(super) mod handoff;
+pub(super) mod instructions;
 pub(super) mod lro;
 pub(super) mod rdma;
 pub(super) mod web;
@@ -58,6 +59,8 @@ pub enum Run {
     Degen,
     /// What a packet costs with connections at the OS and at the NIC; the point is the mix, or a web server's load.
     Packet,
+    /// Instructions a packet with so many connections at the NIC.
+    Instructions,
     /// What a packet costs the host's own stack; the point is how that is set up.
     Stack,
     /// A web server; the point is how it is loaded.
@@ -185,6 +188,11 @@ pub enum Judge {
         /// Why.
         why: &'static str,
     },
+    /// By how much there is at the last point of what the paper has a number of for all.
+    Published {
+        /// What is judged; the first stands for the figure.
+        subjects: &'static [&'static str],
+    },
 }
 
 /// Which ratio stands for a figure.
@@ -264,6 +272,7 @@ impl Scenario {
             Run::GsoThroughput(protocol) => gso::run(protocol, point, parameters, report),
             Run::Degen => degen::run(point, parameters, report),
             Run::Packet => handoff::run(point, parameters, report),
+            Run::Instructions => instructions::run(point, parameters, report),
             Run::Web => handoff::run_web(Case::Web, point, parameters, report),
             Run::Policies => handoff::run_web(Case::Policies, point, parameters, report),
             Run::RdmaWan(case, varied) => rdma::run((case, varied), point, parameters, report),

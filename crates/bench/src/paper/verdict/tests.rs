@@ -322,3 +322,24 @@ fn a_crossover_is_the_first_of_the_last_points() {
     // Other figures have none.
     assert_eq!(marks(&entry(LRO), &[]), []);
 }
+
+#[test]
+fn what_the_paper_has_a_number_of_is_said_beside_it() {
+    let name = "handoff-instructions";
+    let at = |point, [nic, bypass]: [f64; 2]| {
+        row(name, point, &[("nic", &[nic]), ("bypass", &[bypass])])
+    };
+    let verdict = judged(name, &[at(1, [600.0, 60.0]), at(256, [786.0, 70.0])]);
+    assert_eq!((verdict.claimed, verdict.found), (None, None));
+    assert_eq!(
+        verdict.measured,
+        "NIC: 600 a packet with 1 connection, 786 a packet with 256 connections; bypass layer: 60.0 a packet \
+         with 1 connection, 70.0 a packet with 256 connections."
+    );
+    assert_eq!(verdict.ratio, "3144 a packet in the paper, 786 here, of NIC with 256 connections");
+    assert_eq!(
+        verdict.meaning,
+        "NIC: 786 a packet with 256 connections, 25.0 % of the paper's 3144; bypass layer: 70.0 a packet with \
+         256 connections, 50.0 % of the paper's 140."
+    );
+}
