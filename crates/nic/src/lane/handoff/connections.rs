@@ -91,7 +91,8 @@ pub(super) struct Connections {
     slots: Vec<Option<Connection>>,
     free: Vec<u32>,
     by_path: HashMap<FourTuple, u32>,
-    by_key: HashMap<Key, u32>,
+    /// By session, and by its number there, which the agent has bounded; [`NONE`] where there is none.
+    by_key: Vec<Vec<u32>>,
     /// By place; [`NONE`] where there is none.
     by_place: Vec<u32>,
     /// By the engine's slot.
@@ -120,7 +121,7 @@ impl Connections {
         next_hop: Mac,
         place: u32,
     ) -> Option<u32> {
-        if self.by_path.contains_key(&path) || self.by_key.contains_key(&key) {
+        if self.by_path.contains_key(&path) || self.by_key(key).is_some() {
             return None;
         }
         let side = NicSide::default();
@@ -149,7 +150,7 @@ impl Connections {
             }
         };
         self.by_path.insert(path, number);
-        self.by_key.insert(key, number);
+        *self.of_key(key) = number;
         let at = place as usize;
         if self.by_place.len() <= at {
             self.by_place.resize(at + 1, NONE);
@@ -163,7 +164,7 @@ impl Connections {
             return;
         };
         self.by_path.remove(&connection.path);
-        self.by_key.remove(&connection.key);
+        *self.of_key(connection.key) = NONE;
         self.by_place[connection.place as usize] = NONE;
         self.free.push(number);
         // Those of others that are gone do not gather.
@@ -201,7 +202,21 @@ impl Connections {
     }
 
     pub(super) fn by_key(&self, key: Key) -> Option<u32> {
-        self.by_key.get(&key).copied()
+        let number = *self.by_key.get(key.session as usize)?.get(key.cid.0 as usize)?;
+        (number != NONE).then_some(number)
+    }
+
+    /// Where the number of one of this name is.
+    fn of_key(&mut self, Key { session, cid }: Key) -> &mut u32 {
+        let at = |index: u32| index as usize;
+        if self.by_key.len() <= at(session) {
+            self.by_key.resize(at(session) + 1, Vec::new());
+        }
+        let all = &mut self.by_key[at(session)];
+        if all.len() <= at(cid.0) {
+            all.resize(at(cid.0) + 1, NONE);
+        }
+        &mut all[at(cid.0)]
     }
 
     /// That of the engine's.
@@ -317,7 +332,7 @@ impl Connections {
 
     /// Those of a session.
     pub(super) fn of_session(&self, session: u32) -> Vec<u32> {
-        let of = |(key, number): (&Key, &u32)| (key.session == session).then_some(*number);
-        self.by_key.iter().filter_map(of).collect()
+        let all = self.by_key.get(session as usize).into_iter().flatten();
+        all.copied().filter(|number| *number != NONE).collect()
     }
 }
