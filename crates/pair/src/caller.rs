@@ -120,16 +120,16 @@ impl<'a> Caller<'a> {
         self.write(room.len_at, &(bytes.len() as i32).to_ne_bytes())
     }
 
-    /// Ends the call.
-    pub(crate) fn end(&self, result: Result<Done, Fault>) {
+    /// Ends the call. Returns whether it has this result, or was not to have one: not if it had ended before.
+    pub(crate) fn end(&self, result: Result<Done, Fault>) -> bool {
         let answer = match result {
             Ok(Done::With(value)) => Answer::Value(value),
             Err(Fault::Error(error)) => Answer::Error(error),
             Err(Fault::Kernel) => Answer::Kernel,
-            Ok(Done::Elsewhere) | Err(Fault::Gone) => return,
+            Ok(Done::Elsewhere) => return true,
+            Err(Fault::Gone) => return false,
         };
-        // One that has ended meanwhile needs none.
-        self.listener.answer(self.waiting.id, answer);
+        self.listener.answer(self.waiting.id, answer)
     }
 
     /// Ends the call with a new descriptor for this file, which is returned.

@@ -1,13 +1,13 @@
 //! connect(2) for the program, by its own socket: what waits for the connection, and what is asked of a socket first.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::time::{Duration, Instant};
 
 use sys::seccomp::{Listener, Waiting};
 use sys::stream::{self, Name};
 
-use crate::caller::{Caller, Fault};
+use crate::caller::{Caller, Done, Fault};
 use crate::relays::Cookie;
 use crate::theirs::Theirs;
 
@@ -36,9 +36,65 @@ impl Connecting {
 pub(crate) struct Connects {
     pub(crate) all: BTreeMap<u64, Connecting>,
     pub(crate) sets: Sets,
+    /// Results of calls that were interrupted when they had them, by the socket that the program has.
+    owed: VecDeque<(Cookie, Result<Done, Fault>)>,
+    /// By threads, until they make another call.
+    last: HashMap<u32, Last>,
+}
+
+/// The last call of a thread, which was told that it has connected this socket, or that it is being connected.
+struct Last {
+    arguments: [u64; 6],
+    cookie: Cookie,
+    result: Result<Done, Fault>,
 }
 
 impl Connects {
+    /// Results that are kept, and threads of which that is.
+    const OWED_MAX: usize = 1024;
+
+    /// A call has not got its result. It is that of the call that is made again (`SA_RESTART` in sigaction(2)), to which the
+    /// socket is not what it was to the first.
+    pub(crate) fn owe(&mut self, cookie: Cookie, result: Result<Done, Fault>) {
+        if self.owed.len() >= Self::OWED_MAX {
+            // Most likely that socket is closed.
+            self.owed.pop_front();
+        }
+        self.owed.push_back((cookie, result));
+    }
+
+    /// The result that a call by this socket has not got.
+    pub(crate) fn take_owed(&mut self, cookie: Cookie) -> Option<Result<Done, Fault>> {
+        let at = self.owed.iter().position(|(of, _)| *of == cookie)?;
+        self.owed.remove(at).map(|(_, result)| result)
+    }
+
+    /// A call has this result, as far as the kernel tells. A signal may yet have come first, and the call is made again
+    /// (seccomp_do_user_notification goes by the signal, though it has taken the answer).
+    pub(crate) fn told(&mut self, waiting: &Waiting, cookie: Cookie, result: Result<Done, Fault>) {
+        if self.last.len() >= Self::OWED_MAX {
+            self.last.clear();
+        }
+        let Waiting { thread, arguments, .. } = *waiting;
+        self.last.insert(thread, Last { arguments, cookie, result });
+    }
+
+    /// A thread makes a call. If it is as its last one was, that may be made again: the result that this has had.
+    pub(crate) fn take_last(
+        &mut self,
+        waiting: &Waiting,
+        cookie: Cookie,
+    ) -> Option<Result<Done, Fault>> {
+        let last = self.last.remove(&waiting.thread)?;
+        let is_same = last.cookie == cookie && last.arguments == waiting.arguments;
+        is_same.then_some(last.result)
+    }
+
+    /// A thread makes another call.
+    pub(crate) fn forget(&mut self, thread: u32) {
+        self.last.remove(&thread);
+    }
+
     /// The number of the call by this socket.
     pub(crate) fn of(&self, cookie: Cookie) -> Option<u64> {
         self.all.iter().find(|(_, one)| one.cookie == cookie).map(|(number, _)| *number)

@@ -147,13 +147,23 @@ impl Supervisor {
         (socket, cookie): (Theirs, Cookie),
         (to, len): (u64, i32),
     ) -> Result<Done, Fault> {
+        if let Some(result) = self.connects.take_owed(cookie) {
+            return Ok(self.tell_connect(waiting, cookie, result));
+        }
+        let last = self.connects.take_last(&waiting, cookie);
         if let Some(relay) = self.relays.of(cookie) {
-            let error = if relay.is_connecting() { libc::EALREADY } else { libc::EISCONN };
-            return Err(Fault::Error(error));
+            return match (relay.is_connecting(), last) {
+                // It is there by now, or is not yet.
+                (false, Some(_)) => Ok(Done::With(0)),
+                (true, Some(result)) => result,
+                (true, None) => Err(Fault::Error(libc::EALREADY)),
+                (false, None) => Err(Fault::Error(libc::EISCONN)),
+            };
         }
         if let Some(ended) = self.relays.ended(cookie) {
             let error = ended.take_error(&socket);
-            return Err(Fault::Error(if error == 0 { libc::EISCONN } else { error }));
+            let error = if error == 0 { libc::EISCONN } else { error };
+            return Ok(self.tell_connect(waiting, cookie, Err(Fault::Error(error))));
         }
         let room = usize::try_from(len).ok().filter(|len| *len <= stream::NAME_MAX);
         let Some(room) = room.filter(|_| accepts::is_tcp(&socket)) else {
@@ -165,6 +175,9 @@ impl Supervisor {
                 connecting.calls.push((waiting, fd));
             }
             return Ok(Done::Elsewhere);
+        }
+        if let Some(result) = last {
+            return result;
         }
         if !self.has_room()
             || connects::standing(&socket)? != Standing::None
@@ -189,15 +202,16 @@ impl Supervisor {
         let is_connected = match connects::connect(&socket, &name, is_nonblocking) {
             Ok(()) => true,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
-            Err(error) => return Err(error.into()),
+            Err(error) => return Ok(self.tell_connect(waiting, cookie, Err(error.into()))),
         };
         if is_connected || is_nonblocking {
             let how = (is_nonblocking, !is_connected);
-            self.put_connected((waiting, fd), (socket, cookie), how)?;
-            return match is_connected {
+            let there = self.put_connected((waiting, fd), (socket, cookie), how);
+            let result = match is_connected {
                 true => Ok(Done::With(0)),
                 false => Err(Fault::Error(libc::EINPROGRESS)),
             };
+            return Ok(self.tell_connect(waiting, there, result));
         }
         let until = accepts::deadline(&socket, libc::SO_SNDTIMEO);
         self.waits_until(until);
@@ -209,25 +223,46 @@ impl Supervisor {
         Ok(Done::Elsewhere)
     }
 
-    /// The program's socket is an end of a pair from now on, if it is where it was.
+    /// A call has this result, or the one that is made in its place will have it.
+    fn tell_connect(
+        &mut self,
+        waiting: Waiting,
+        cookie: Cookie,
+        result: Result<Done, Fault>,
+    ) -> Done {
+        if !Caller::new(&self.listener, waiting).end(result) {
+            self.connects.owe(cookie, result);
+        } else if matches!(result, Ok(_) | Err(Fault::Error(libc::EINPROGRESS))) {
+            self.connects.told(&waiting, cookie, result);
+        }
+        Done::Elsewhere
+    }
+
+    /// The program's socket is an end of a pair from now on, if it is where it was. Returns which socket the program has: its
+    /// own if it cannot be a pair, and then the connection is the kernel's.
     fn put_connected(
+        &mut self,
+        call: (Waiting, i32),
+        (socket, cookie): (Theirs, Cookie),
+        how: (bool, bool),
+    ) -> Cookie {
+        self.try_put(call, (socket, cookie), how).unwrap_or(cookie)
+    }
+
+    fn try_put(
         &mut self,
         (waiting, fd): (Waiting, i32),
         (socket, cookie): (Theirs, Cookie),
         (is_nonblocking, is_connecting): (bool, bool),
-    ) -> Result<(), Fault> {
+    ) -> Result<Cookie, Fault> {
         // Another thread may have closed it meanwhile, and have opened another file that has this number now.
-        let there = match Caller::new(&self.listener, waiting).file(fd) {
-            Err(Fault::Gone) => return Err(Fault::Gone),
-            there => there.ok().and_then(|file| Cookie::of(&file).ok()),
-        };
-        if there != Some(cookie) {
-            return Ok(());
+        let caller = Caller::new(&self.listener, waiting);
+        if Cookie::of(&caller.file(fd)?)? != cookie {
+            return Ok(cookie);
         }
         // One that does not wait was looked for before.
-        let caller = Caller::new(&self.listener, waiting);
         if !is_nonblocking && self.connects.sets.have(&caller, fd)? {
-            return Ok(());
+            return Ok(cookie);
         }
         let (pair, theirs) = self.take_pair()?;
         let relay = Relay::new(own(socket)?, (pair, &theirs), is_connecting)?;
@@ -240,7 +275,7 @@ impl Supervisor {
             return Err(fault);
         }
         self.begin(relay, &theirs, Place { thread: waiting.thread, fd });
-        Ok(())
+        Ok(Cookie::of(&theirs)?)
     }
 
     /// A connection for which a call waits is established, or will not be.
@@ -260,15 +295,15 @@ impl Supervisor {
         let _ = self.epoll.remove(&connecting.socket);
         let Connecting { calls, socket, cookie, .. } = connecting;
         let Some((outcome, (first, others))) = outcome.zip(calls.split_first()) else { return };
-        let (result, theirs) = match outcome {
+        let (there, result, theirs) = match outcome {
             Ok(()) => {
-                let put = self.put_connected(*first, (socket, cookie), (false, false));
-                (put.map(|()| Done::With(0)), Ok(Done::With(0)))
+                let there = self.put_connected(*first, (socket, cookie), (false, false));
+                (there, Ok(Done::With(0)), Ok(Done::With(0)))
             }
             // The first is told of the error, and that there was one the others.
-            Err(error) => (Err(error.into()), Err(Fault::Error(libc::ECONNABORTED))),
+            Err(error) => (cookie, Err(error.into()), Err(Fault::Error(libc::ECONNABORTED))),
         };
-        Caller::new(&self.listener, first.0).end(result);
+        self.tell_connect(first.0, there, result);
         for (waiting, _) in others {
             Caller::new(&self.listener, *waiting).end(theirs);
         }

@@ -176,6 +176,9 @@ impl Supervisor {
     }
 
     fn call(&mut self, waiting: Waiting) -> Result<Done, Fault> {
+        if waiting.call != libc::SYS_connect {
+            self.connects.forget(waiting.thread);
+        }
         let Some((fd, call)) = Call::of(&waiting) else {
             // The others make epoll sets.
             self.connects.sets.forget();

@@ -1,6 +1,9 @@
 //! What other threads and signals do while connect(2) waits. The peer's queue is full as long as that is wanted.
 
-use super::is_as_the_kernels;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+use super::{Program, Way, is_as_the_kernels};
 
 /// A listener whose queue is full, so that connect(2) waits until somebody is taken out of it, and a thread that connects.
 const FULL: &str = "
@@ -122,4 +125,56 @@ s.accept()
 say(tried(c.connect, to), c.getpeername() == to)
 ",
     );
+}
+
+/// Connects 1,500 times, by libc's function, with a signal that comes at some time meanwhile and has the call made again
+/// (`SA_RESTART`). No call is to show it.
+const SIGNALS: &str = "
+to = ('127.0.0.1', int(heard()))
+signal.signal(signal.SIGALRM, lambda *_: None)
+signal.siginterrupt(signal.SIGALRM, False)
+libc = ctypes.CDLL(None, use_errno=True)
+name = struct.pack('=H', socket.AF_INET) + struct.pack('!H', to[1]) + socket.inet_aton(to[0]) + bytes(8)
+results = {}
+for number in range(1500):
+    c = socket.socket()
+    c.setblocking(is_waiting)
+    signal.setitimer(signal.ITIMER_REAL, 1e-6 * (1 + number % 250))
+    failed = libc.connect(c.fileno(), name, len(name))
+    result = errno.errorcode[ctypes.get_errno()] if failed else '0'
+    # One that does not wait may yet find the connection made.
+    if not is_waiting and result == '0': result = 'EINPROGRESS'
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    results[result] = results.get(result, 0) + 1
+    c.setblocking(True)
+    c.sendall(b'x')
+    c.recv(1)
+    c.close()
+say(results)
+";
+
+fn signals_are_not_seen(is_waiting: &str) {
+    let [kernels, pairs] = [Way::Kernel, Way::Pairs].map(|way| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut program = Program::start(way, &format!("is_waiting = {is_waiting}\n{SIGNALS}"));
+        program.tell(&listener.local_addr().unwrap().port().to_string());
+        for _ in 0..1500 {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            stream.write_all(&byte).unwrap();
+        }
+        program.end()
+    });
+    assert_eq!(kernels, pairs);
+}
+
+#[test]
+fn a_connect_that_is_made_again_by_a_signal_has_its_first_result() {
+    signals_are_not_seen("True");
+}
+
+#[test]
+fn a_connect_that_does_not_wait_has_its_first_result_too() {
+    signals_are_not_seen("False");
 }
