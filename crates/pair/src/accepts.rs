@@ -2,19 +2,21 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use sys::poll::{Interest, PollSet};
 use sys::seccomp::Waiting;
 use sys::stream::{self, Name};
 
 use crate::call::Room;
 use crate::relays::Cookie;
 use crate::theirs::Theirs;
+use crate::wakes::{Wakes, is_ready};
 
 /// How long a connection is kept for the next call, whose call was interrupted when it had come.
 const SPARE_FOR: Duration = Duration::from_secs(60);
+/// How long the next call may take before the program is told that there is something for it. One that is made again has
+/// come by then as a rule.
+const WAKE_AFTER: Duration = Duration::from_millis(5);
 
 /// A call that waits for a connection.
 pub(crate) struct Parked {
@@ -34,11 +36,20 @@ struct Spare {
     until: Instant,
 }
 
+/// Connections of a listener that nobody has got.
+#[derive(Default)]
+struct Kept {
+    all: VecDeque<Spare>,
+    /// The listener, which is made ready at that instant.
+    wakes: Option<(Theirs, Instant)>,
+}
+
 /// See the module's documentation.
 #[derive(Default)]
 pub(crate) struct Accepts {
     pub(crate) parked: BTreeMap<u64, Parked>,
-    spare: HashMap<Cookie, VecDeque<Spare>>,
+    spare: HashMap<Cookie, Kept>,
+    wakes: Wakes,
 }
 
 impl Accepts {
@@ -47,36 +58,72 @@ impl Accepts {
     /// # Errors
     /// `WouldBlock` if there is none, and those of accept4(2).
     pub(crate) fn next(&mut self, cookie: Cookie, socket: &Theirs) -> io::Result<(Theirs, Name)> {
-        if let Some(all) = self.spare.get_mut(&cookie) {
-            let first = all.pop_front();
-            if all.is_empty() {
+        if let Some(kept) = self.spare.get_mut(&cookie) {
+            let first = kept.all.pop_front();
+            if kept.all.is_empty() {
                 self.spare.remove(&cookie);
             }
             if let Some(Spare { tcp, peer, .. }) = first {
                 return Ok((tcp, peer));
             }
         }
-        accept_now(socket)
+        loop {
+            let (tcp, peer) = accept_now(socket)?;
+            if !self.wakes.end(&peer) {
+                return Ok((tcp, peer));
+            }
+        }
     }
 
-    /// A connection that the call has not got for which it was accepted.
-    pub(crate) fn keep(&mut self, cookie: Cookie, tcp: Theirs, peer: Name) {
-        let until = Instant::now() + SPARE_FOR;
-        self.spare.entry(cookie).or_default().push_back(Spare { tcp, peer, until });
-    }
-
-    /// Whether any are kept.
-    pub(crate) fn has_spare(&self) -> bool {
-        !self.spare.is_empty()
-    }
-
-    /// Closes those that were kept for too long.
-    pub(crate) fn expire(&mut self) {
+    /// A connection that the call has not got for which it was accepted. Returns when the listener is made ready for it,
+    /// unless another call comes first.
+    pub(crate) fn keep(
+        &mut self,
+        (listener, cookie): (Theirs, Cookie),
+        (tcp, peer): (Theirs, Name),
+    ) -> Instant {
         let now = Instant::now();
-        self.spare.retain(|_, all| {
-            all.retain(|spare| spare.until > now);
-            !all.is_empty()
+        let kept = self.spare.entry(cookie).or_default();
+        kept.all.push_back(Spare { tcp, peer, until: now + SPARE_FOR });
+        kept.wakes.get_or_insert((listener, now + WAKE_AFTER)).1
+    }
+
+    /// Whether there is something to be looked after, though no call waits.
+    pub(crate) fn has_spare(&self) -> bool {
+        !self.spare.is_empty() || !self.wakes.is_empty()
+    }
+
+    /// A call that waits at a listener for which a connection is kept.
+    pub(crate) fn parked_with_spare(&self) -> Option<u64> {
+        if self.spare.is_empty() {
+            return None;
+        }
+        let has_one = |parked: &Parked| self.spare.contains_key(&parked.cookie);
+        self.parked.iter().find(|(_, parked)| has_one(parked)).map(|(number, _)| *number)
+    }
+
+    /// Listeners are made ready for what is kept, and what was kept for too long is closed.
+    pub(crate) fn look_after(&mut self) {
+        let now = Instant::now();
+        for kept in self.spare.values_mut() {
+            if let Some((listener, _)) = kept.wakes.take_if(|(_, at)| *at <= now)
+                && let Err(error) = self.wakes.wake(&listener, now + SPARE_FOR)
+            {
+                // The next connection has it ready.
+                tracing::debug!("a listener is not made ready for a connection: {error}");
+            }
+        }
+        self.spare.retain(|_, kept| {
+            kept.all.retain(|spare| spare.until > now);
+            !kept.all.is_empty()
         });
+        self.wakes.expire(now);
+    }
+
+    /// When the next is to be looked after, if there is something of which the time is known.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        let wakes = self.spare.values().filter_map(|kept| Some(kept.wakes.as_ref()?.1));
+        wakes.chain(self.parked.values().filter_map(|one| one.until)).min()
     }
 }
 
@@ -114,10 +161,7 @@ fn accept_now(socket: &Theirs) -> io::Result<(Theirs, Name)> {
     if stream::is_nonblocking(socket)? {
         return accept();
     }
-    let mut set = PollSet::<1>::empty();
-    let at = set.add(socket.as_fd(), Interest::Read)?;
-    set.wait(Some(0))?;
-    if !set.readable(at) {
+    if !is_ready(socket)? {
         return Err(io::ErrorKind::WouldBlock.into());
     }
     // Somebody whose calls are not answered here, io_uring say, may take the connection first. This one waits a moment

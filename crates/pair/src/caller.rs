@@ -147,5 +147,9 @@ impl<'a> Caller<'a> {
 }
 
 fn gone_or_error(error: io::Error) -> Fault {
-    if error.kind() == io::ErrorKind::NotFound { Fault::Gone } else { error.into() }
+    match error.raw_os_error() {
+        // ESRCH for one that ends while it is to have the file.
+        Some(libc::ENOENT | libc::ESRCH) => Fault::Gone,
+        _ => error.into(),
+    }
 }

@@ -15,6 +15,7 @@
 //! | `supervisor` | what waits, and what comes next |
 //! | `call`, `caller` | what a program has called with, and its thread: its memory and its descriptors |
 //! | `accepts`, `connects` | calls that make connections, and those of them that wait |
+//! | `wakes` | listeners that are to be ready for a connection that no call has got |
 //! | `theirs` | files of the program's, which it may take long to close |
 //! | `options` | which of a connection's sockets an option is of |
 //! | `relays`, `relay` | connections, and the bytes of each |
@@ -32,6 +33,7 @@ mod relay;
 mod relays;
 mod supervisor;
 mod theirs;
+mod wakes;
 
 pub use call::CALLS;
 pub use supervisor::Supervisor;

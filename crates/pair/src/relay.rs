@@ -388,7 +388,7 @@ impl Relay {
 }
 
 /// `SO_LINGER` of no time: close(2) sends a reset.
-const ABORT: [u8; LINGER] = [1, 0, 0, 0, 0, 0, 0, 0];
+pub(crate) const ABORT: [u8; LINGER] = [1, 0, 0, 0, 0, 0, 0, 0];
 
 /// Whether close(2) waits.
 pub(crate) fn lingers(linger: [u8; LINGER]) -> bool {
@@ -401,7 +401,7 @@ fn halves(linger: [u8; LINGER]) -> [i32; 2] {
     [i32::from_ne_bytes([a, b, c, d]), i32::from_ne_bytes([e, f, g, h])]
 }
 
-fn set_linger(tcp: impl AsFd, value: [u8; LINGER]) -> io::Result<()> {
+pub(crate) fn set_linger(tcp: impl AsFd, value: [u8; LINGER]) -> io::Result<()> {
     stream::set_option(tcp, libc::SOL_SOCKET, libc::SO_LINGER, &value)
 }
 

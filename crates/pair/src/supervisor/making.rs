@@ -50,7 +50,7 @@ impl Supervisor {
         }
         self.prepare()?;
         match self.accepts.next(cookie, &socket) {
-            Ok(accepted) => self.give_accepted(waiting, cookie, accepted, (peer, flags)),
+            Ok(accepted) => self.give_accepted(waiting, (socket, cookie), accepted, (peer, flags)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if stream::is_nonblocking(&socket)? {
                     return Err(Fault::Error(libc::EAGAIN));
@@ -71,7 +71,7 @@ impl Supervisor {
     fn give_accepted(
         &mut self,
         waiting: Waiting,
-        cookie: Cookie,
+        listener: (Theirs, Cookie),
         (tcp, name): (Theirs, Name),
         (peer, flags): (Room, i32),
     ) -> Result<Done, Fault> {
@@ -80,7 +80,7 @@ impl Supervisor {
             && let Err(fault) = caller.write_name(peer, &name)
         {
             if fault == Fault::Gone {
-                self.accepts.keep(cookie, tcp, name);
+                self.keep_accepted(listener, (tcp, name));
             }
             return Err(fault);
         }
@@ -95,10 +95,16 @@ impl Supervisor {
                 Ok(Done::Elsewhere)
             }
             Err(fault) => {
-                self.accepts.keep(cookie, Theirs::new(relay.into_tcp()), name);
+                self.keep_accepted(listener, (Theirs::new(relay.into_tcp()), name));
                 Err(fault)
             }
         }
+    }
+
+    /// A connection is kept for the next call.
+    fn keep_accepted(&mut self, listener: (Theirs, Cookie), accepted: (Theirs, Name)) {
+        let due = self.accepts.keep(listener, accepted);
+        self.waits_until(Some(due));
     }
 
     /// The program has its end.
@@ -111,7 +117,7 @@ impl Supervisor {
     /// Something has come for a call that waits at a listener.
     pub(super) fn try_accept(&mut self, number: u64) {
         let Some(parked) = self.accepts.parked.get(&number) else { return };
-        let (waiting, cookie, asked) = (parked.waiting, parked.cookie, (parked.peer, parked.flags));
+        let (waiting, asked) = (parked.waiting, (parked.peer, parked.flags));
         let result = if !self.listener.waits(waiting.id) {
             Err(Fault::Gone)
         } else if !self.has_room() {
@@ -120,13 +126,19 @@ impl Supervisor {
             Err(fault)
         } else {
             let Some(parked) = self.accepts.parked.remove(&number) else { return };
-            let next = self.accepts.next(cookie, &parked.socket);
-            self.accepts.parked.insert(number, parked);
-            match next {
-                Ok(accepted) => self.give_accepted(waiting, cookie, accepted, asked),
-                // Another call has got it.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) => Err(error.into()),
+            match self.accepts.next(parked.cookie, &parked.socket) {
+                Ok(accepted) => {
+                    let _ = self.epoll.remove(&parked.socket);
+                    self.give_accepted(waiting, (parked.socket, parked.cookie), accepted, asked)
+                }
+                Err(error) => {
+                    self.accepts.parked.insert(number, parked);
+                    if error.kind() == io::ErrorKind::WouldBlock {
+                        // Another call has got it.
+                        return;
+                    }
+                    Err(error.into())
+                }
             }
         };
         self.unpark(number);
@@ -322,7 +334,7 @@ impl Supervisor {
             Caller::new(&self.listener, waiting).end(Err(Fault::Error(libc::EAGAIN)));
             self.unpark(number);
         }
-        self.accepts.expire();
+        self.accepts.look_after();
         let listener = &self.listener;
         let is_done = |_: &u64, one: &mut Connecting| is_late(one.until) || !one.waits(listener);
         let done: Vec<_> = self.connects.all.extract_if(.., is_done).collect();
@@ -332,8 +344,8 @@ impl Supervisor {
                 Caller::new(&self.listener, waiting).end(Err(Fault::Error(libc::EINPROGRESS)));
             }
         }
-        let accepts = self.accepts.parked.values().filter_map(|one| one.until);
-        self.due = accepts.chain(self.connects.all.values().filter_map(|one| one.until)).min();
+        let connects = self.connects.all.values().filter_map(|one| one.until);
+        self.due = connects.chain(self.accepts.due()).min();
     }
 }
 

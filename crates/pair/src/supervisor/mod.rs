@@ -100,6 +100,10 @@ impl Supervisor {
                     _ => is_over |= self.answer_all()?,
                 }
             }
+            while let Some(number) = self.accepts.parked_with_spare() {
+                // It is answered by this, or waits no more.
+                self.try_accept(number);
+            }
             self.relays.turn_all(&self.epoll);
             if self.has_parked() && self.until_looked() == 0 {
                 self.look_after();

@@ -1,9 +1,9 @@
-//! What other threads and signals do while connect(2) waits. The peer's queue is full as long as that is wanted.
+//! What other threads and signals do while connect(2) waits, and accept(2). The peer's queue is full as long as that is wanted.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
-use super::{Program, Way, is_as_the_kernels};
+use super::{Program, Way, connect, is_as_the_kernels};
 
 /// A listener whose queue is full, so that connect(2) waits until somebody is taken out of it, and a thread that connects.
 const FULL: &str = "
@@ -177,4 +177,39 @@ fn a_connect_that_is_made_again_by_a_signal_has_its_first_result() {
 #[test]
 fn a_connect_that_does_not_wait_has_its_first_result_too() {
     signals_are_not_seen("False");
+}
+
+#[test]
+fn a_connection_whose_accept_a_signal_has_ended_is_heard_of() {
+    // No call is made again by itself, and no other connection comes before this one is served.
+    let script = "
+signal.signal(signal.SIGALRM, lambda *_: None)
+libc = ctypes.CDLL(None, use_errno=True)
+s = listens()
+s.setblocking(False)
+e = select.epoll()
+e.register(s, select.EPOLLIN)
+served = turn = 0
+while served < 500:
+    e.poll()
+    turn += 1
+    # Every other time, so that there is an end.
+    if turn % 2: signal.setitimer(signal.ITIMER_REAL, 1e-6 * (1 + turn * 7 % 200))
+    fd = libc.accept4(s.fileno(), None, None, 0)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    if fd < 0: continue
+    c = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=fd)
+    c.sendall(c.recv(1))
+    c.close()
+    served += 1
+say(served)
+";
+    is_as_the_kernels(script, |_, to| {
+        for _ in 0..500 {
+            let mut stream = connect(to);
+            stream.write_all(b"x").unwrap();
+            stream.read_exact(&mut [0]).unwrap();
+        }
+        String::new()
+    });
 }
