@@ -1,6 +1,6 @@
 //! What a program has called with.
 
-use sys::seccomp::Waiting;
+use sys::seccomp::{Flagged, Waiting};
 
 /// The calls that are answered, and those that make epoll sets, which is good to know.
 pub const CALLS: &[i64] = &[
@@ -14,6 +14,13 @@ pub const CALLS: &[i64] = &[
     libc::SYS_epoll_create1,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_epoll_create,
+];
+
+/// The calls that are answered if they have one of some flags: those that read the queue of errors, which the end of a pair
+/// does not have.
+pub const FLAGGED: &[Flagged] = &[
+    Flagged { call: libc::SYS_recvmsg, argument: 2, bits: libc::MSG_ERRQUEUE as u32 },
+    Flagged { call: libc::SYS_recvmmsg, argument: 3, bits: libc::MSG_ERRQUEUE as u32 },
 ];
 
 /// Where a program wants something that has a length: addresses in its memory.
@@ -41,11 +48,29 @@ pub(crate) struct Key {
 /// Of each the descriptor is the first argument.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Call {
-    Accept { peer: Room, flags: i32 },
-    Connect { to: u64, len: i32 },
-    Name { whose: Whose, room: Room },
-    Option { key: Key, room: Room },
-    SetOption { key: Key, value: u64, len: i32 },
+    Accept {
+        peer: Room,
+        flags: i32,
+    },
+    Connect {
+        to: u64,
+        len: i32,
+    },
+    Name {
+        whose: Whose,
+        room: Room,
+    },
+    Option {
+        key: Key,
+        room: Room,
+    },
+    SetOption {
+        key: Key,
+        value: u64,
+        len: i32,
+    },
+    /// What is in the queue of errors (`MSG_ERRQUEUE`).
+    Errors,
 }
 
 impl Call {
@@ -64,6 +89,7 @@ impl Call {
             libc::SYS_setsockopt => Call::SetOption { key, value: arguments[3], len: int(4) },
             libc::SYS_getsockname => Call::Name { whose: Whose::Own, room: room(1) },
             libc::SYS_getpeername => Call::Name { whose: Whose::Peers, room: room(1) },
+            libc::SYS_recvmsg | libc::SYS_recvmmsg => Call::Errors,
             _ => return None,
         };
         Some((int(0), call))

@@ -35,5 +35,5 @@ mod supervisor;
 mod theirs;
 mod wakes;
 
-pub use call::CALLS;
+pub use call::{CALLS, FLAGGED};
 pub use supervisor::Supervisor;

@@ -15,8 +15,23 @@ const ARCH: u32 = 0xc000_00b7;
 /// Where the number of the call and the architecture are in `struct seccomp_data`.
 const AT_NUMBER: u32 = 0;
 const AT_ARCH: u32 = 4;
-/// Most calls of a filter: its jumps have eight bits.
+const AT_ARGUMENTS: u32 = 16;
+/// Most calls of a filter, and most of those that are picked by an argument: its jumps have eight bits.
 const CALLS_MAX: usize = 200;
+const FLAGGED_MAX: usize = 16;
+/// Instructions for one that is picked by an argument.
+const FLAGGED_LEN: usize = 3;
+
+/// A call that is picked only if an argument has one of some bits: what it is without costs the filter, and no answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flagged {
+    /// The number of the call.
+    pub call: i64,
+    /// Which argument, from 0 to 5, of which the low half is looked at: an int.
+    pub argument: u32,
+    /// The bits.
+    pub bits: u32,
+}
 
 /// From now on these calls (`SYS_accept4` and others) of the calling thread, and of whatever it starts, wait for an answer
 /// of who has the [`Listener`] that this descriptor becomes. Others, and those of another architecture, are the kernel's.
@@ -25,15 +40,15 @@ const CALLS_MAX: usize = 200;
 ///
 /// # Errors
 /// `ResourceBusy` if there is such a listener already, `InvalidInput` for too many calls, and other errors of seccomp(2).
-pub fn answer_elsewhere(calls: &[i64]) -> io::Result<OwnedFd> {
-    if calls.len() > CALLS_MAX {
+pub fn answer_elsewhere(calls: &[i64], flagged: &[Flagged]) -> io::Result<OwnedFd> {
+    if calls.len() > CALLS_MAX || flagged.len() > FLAGGED_MAX {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     if Sets::get()?.effective >> SYS_ADMIN & 1 == 0 {
         // SAFETY: PR_SET_NO_NEW_PRIVS takes numbers, the unused ones 0.
         check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
     }
-    let filter = filter(calls);
+    let filter = filter(calls, flagged);
     let program = libc::sock_fprog {
         len: filter.len() as libc::c_ushort,
         filter: filter.as_ptr().cast_mut(),
@@ -46,17 +61,26 @@ pub fn answer_elsewhere(calls: &[i64]) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A program of classic BPF: the architecture, then each call, in order.
-fn filter(calls: &[i64]) -> Vec<libc::sock_filter> {
+/// A program of classic BPF: the architecture, then each call, in order, then each that is picked by an argument.
+fn filter(calls: &[i64], flagged: &[Flagged]) -> Vec<libc::sock_filter> {
     let load = |at: u32| step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, at);
     let equals = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    let has = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
     let end = |action: u32| step(libc::BPF_RET | libc::BPF_K, 0, 0, action);
+    let len = calls.len() + FLAGGED_LEN * flagged.len();
     let mut all = vec![load(AT_ARCH)];
     // Over all calls, to what lets one through.
-    all.push(step(equals, 0, calls.len() as u8 + 1, ARCH));
+    all.push(step(equals, 0, len as u8 + 1, ARCH));
     all.push(load(AT_NUMBER));
-    let after = |at: usize| (calls.len() - at) as u8;
+    // Over all that follows, to what has a call answered.
+    let after = |at: usize| (len - at) as u8;
     all.extend((0..).zip(calls).map(|(at, call)| step(equals, after(at), 0, *call as u32)));
+    for (number, Flagged { call, argument, bits }) in (0..).zip(flagged) {
+        let jump = calls.len() + FLAGGED_LEN * number + FLAGGED_LEN - 1;
+        all.push(step(equals, 0, FLAGGED_LEN as u8 - 1, *call as u32));
+        all.push(load(AT_ARGUMENTS + 8 * argument));
+        all.push(step(has, after(jump), after(jump) - 1, *bits));
+    }
     all.push(end(libc::SECCOMP_RET_ALLOW));
     all.push(end(libc::SECCOMP_RET_USER_NOTIF));
     all
@@ -226,14 +250,23 @@ mod tests {
     use super::*;
 
     /// What a filter says of a call, as the kernel would run it.
-    fn verdict(filter: &[libc::sock_filter], arch: u32, number: u32) -> u32 {
+    fn verdict(filter: &[libc::sock_filter], arch: u32, number: u32, third: u32) -> u32 {
         let (mut at, mut loaded) = (0, 0);
         loop {
             let step = filter[at];
             match u32::from(step.code) {
                 code if code == libc::BPF_RET | libc::BPF_K => return step.k,
                 code if code == libc::BPF_LD | libc::BPF_W | libc::BPF_ABS => {
-                    loaded = if step.k == AT_ARCH { arch } else { number };
+                    loaded = match step.k {
+                        AT_ARCH => arch,
+                        AT_NUMBER => number,
+                        // linux/seccomp.h: four bytes each, then the instruction's address of eight.
+                        32 => third,
+                        other => panic!("{other}"),
+                    };
+                }
+                code if code == libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K => {
+                    at += usize::from(if loaded & step.k != 0 { step.jt } else { step.jf });
                 }
                 _ => at += usize::from(if loaded == step.k { step.jt } else { step.jf }),
             }
@@ -245,16 +278,38 @@ mod tests {
     fn a_filter_picks_the_calls_of_this_architecture() {
         for count in [0, 1, 7, CALLS_MAX] {
             let calls: Vec<i64> = (100..).take(count).collect();
-            let filter = filter(&calls);
+            let filter = filter(&calls, &[]);
             for number in 90..320 {
                 let is_one = calls.contains(&number);
                 let action =
                     if is_one { libc::SECCOMP_RET_USER_NOTIF } else { libc::SECCOMP_RET_ALLOW };
-                assert_eq!(verdict(&filter, ARCH, number as u32), action, "{number} of {count}");
-                assert_eq!(verdict(&filter, !ARCH, number as u32), libc::SECCOMP_RET_ALLOW);
+                assert_eq!(verdict(&filter, ARCH, number as u32, 0), action, "{number} of {count}");
+                assert_eq!(verdict(&filter, !ARCH, number as u32, 0), libc::SECCOMP_RET_ALLOW);
             }
         }
-        assert!(answer_elsewhere(&[0; CALLS_MAX + 1]).is_err());
+        assert!(answer_elsewhere(&[0; CALLS_MAX + 1], &[]).is_err());
+    }
+
+    #[test]
+    fn a_filter_picks_calls_by_their_arguments() {
+        for (count, others) in [(0, 1), (3, 2), (CALLS_MAX, FLAGGED_MAX)] {
+            let calls: Vec<i64> = (100..).take(count).collect();
+            let flagged: Vec<_> =
+                (400..).take(others).map(|call| Flagged { call, argument: 2, bits: 5 }).collect();
+            let filter = filter(&calls, &flagged);
+            for number in 90..420 {
+                for third in 0..16 {
+                    let is_flagged = (400..400 + others as i64).contains(&number) && third & 5 != 0;
+                    let is_one = calls.contains(&number) || is_flagged;
+                    let action =
+                        if is_one { libc::SECCOMP_RET_USER_NOTIF } else { libc::SECCOMP_RET_ALLOW };
+                    let number = number as u32;
+                    assert_eq!(verdict(&filter, ARCH, number, third), action, "{number} {third}");
+                    let other = verdict(&filter, !ARCH, number, third);
+                    assert_eq!(other, libc::SECCOMP_RET_ALLOW);
+                }
+            }
+        }
     }
 
     #[test]
@@ -265,7 +320,8 @@ mod tests {
         // The filter is that thread's for good.
         let caller = std::thread::spawn(move || {
             let near = calls::socket(libc::AF_INET).unwrap();
-            tell.send(answer_elsewhere(&[libc::SYS_shutdown, libc::SYS_listen]).unwrap()).unwrap();
+            tell.send(answer_elsewhere(&[libc::SYS_shutdown, libc::SYS_listen], &[]).unwrap())
+                .unwrap();
             let first = calls::shutdown(&near, libc::SHUT_RDWR);
             let second = calls::shutdown(&near, libc::SHUT_RDWR);
             let new = calls::listen(&near, 1).unwrap();

@@ -79,6 +79,12 @@ impl Supervisor {
         Ok(Done::With(0))
     }
 
+    /// The queue of errors: that of TCP is empty, as all that would be put there fails with pairs, and nobody waits for it.
+    pub(super) fn errors(&mut self, cookie: Cookie) -> Result<Done, Fault> {
+        let is_pair = self.relays.of(cookie).is_some() || self.relays.ended(cookie).is_some();
+        Err(if is_pair { Fault::Error(libc::EAGAIN) } else { Fault::Kernel })
+    }
+
     pub(super) fn set_option(
         &mut self,
         waiting: Waiting,

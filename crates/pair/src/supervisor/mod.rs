@@ -199,6 +199,7 @@ impl Supervisor {
             Call::SetOption { key, value, len } => {
                 self.set_option(waiting, cookie, key, (value, len))
             }
+            Call::Errors => self.errors(cookie),
         }
     }
 }

@@ -206,6 +206,29 @@ say(d.recv(4))
 }
 
 #[test]
+fn the_queue_of_errors_has_nothing_of_the_stream() {
+    let script = "
+s = listens()
+c = s.accept()[0]
+p = select.poll()
+p.register(c, select.POLLIN)
+p.poll()
+# Nor is it waited for.
+for flags in (0, socket.MSG_DONTWAIT, socket.MSG_PEEK):
+    say(tried(c.recvmsg, 100, 100, flags | socket.MSG_ERRQUEUE))
+say(all_of(c), tried(c.recvmsg, 100, 100, socket.MSG_ERRQUEUE))
+# Others are the kernel's.
+near, far = socket.socketpair(socket.AF_UNIX)
+near.send(b'x')
+say(far.recvmsg(1, 0, socket.MSG_ERRQUEUE)[0])
+";
+    is_as_the_kernels(script, |_, to| {
+        connect(to).write_all(b"text").unwrap();
+        String::new()
+    });
+}
+
+#[test]
 fn what_a_program_ends_is_seen() {
     let script = "
 s = listens()

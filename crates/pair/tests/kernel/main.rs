@@ -15,7 +15,7 @@ use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use pair::{CALLS, Supervisor};
+use pair::{CALLS, FLAGGED, Supervisor};
 
 /// What all programs begin with.
 const PRELUDE: &str = "
@@ -69,7 +69,7 @@ impl Program {
                 let (tell, told) = channel::<OwnedFd>();
                 // The filter is that thread's, and what it starts has it.
                 let starter = std::thread::spawn(move || {
-                    tell.send(sys::seccomp::answer_elsewhere(CALLS).unwrap()).unwrap();
+                    tell.send(sys::seccomp::answer_elsewhere(CALLS, FLAGGED).unwrap()).unwrap();
                     command.spawn().unwrap()
                 });
                 let mut supervisor = Supervisor::new(told.recv().unwrap()).unwrap();

@@ -13,7 +13,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use pair::{CALLS, Supervisor};
+use pair::{CALLS, FLAGGED, Supervisor};
 use sys::capability::{DAC_OVERRIDE, SYS_PTRACE};
 use sys::packets::PacketSocket;
 use sys::poll::{Interest, PollSet};
@@ -44,7 +44,7 @@ pub(super) fn begin(environment: &[(&str, OsString)]) -> Result<(), Error> {
     if !ended.success() {
         return Err(cannot(io::Error::other(format!("it has ended ({ended})"))));
     }
-    let listener = seccomp::answer_elsewhere(CALLS).map_err(|cause| match cause.kind() {
+    let listener = seccomp::answer_elsewhere(CALLS, FLAGGED).map_err(|cause| match cause.kind() {
         io::ErrorKind::ResourceBusy => Error::Usage(
             "another supervisor of system calls is there already (seccomp), and there can be one only: run it outside of \
              that, or without --bypass pair"
