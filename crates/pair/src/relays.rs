@@ -3,10 +3,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
 use sys::epoll::Epoll;
 use sys::stream::{self, Name};
-use sys::traced::Thread;
+use sys::traced::{Search, Thread};
 
 use crate::relay::{Next, PIECE, Relay};
 use crate::theirs::Theirs;
@@ -29,9 +30,12 @@ impl Cookie {
 
 /// Where the program had its end when it got it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    pub(crate) thread: u32,
-    pub(crate) fd: i32,
+struct Place {
+    thread: u32,
+    fd: i32,
+    /// The thread's, which outlives it.
+    process: Option<u32>,
+    inode: u64,
 }
 
 struct Entry {
@@ -72,6 +76,7 @@ pub(crate) struct Relays {
     /// Those that have more to move.
     again: Vec<u64>,
     scratch: Vec<u8>,
+    homes: Homes,
 }
 
 impl Relays {
@@ -85,6 +90,7 @@ impl Relays {
             order: VecDeque::new(),
             again: Vec::new(),
             scratch: vec![0; PIECE],
+            homes: Homes::default(),
         }
     }
 
@@ -101,8 +107,18 @@ impl Relays {
         !self.again.is_empty()
     }
 
-    /// A connection that the program has got at this place.
-    pub(crate) fn add(&mut self, epoll: &Epoll, (relay, cookie): (Relay, Cookie), place: Place) {
+    /// A connection that a thread of the program's has got, by this socket and descriptor.
+    pub(crate) fn add(
+        &mut self,
+        epoll: &Epoll,
+        relay: Relay,
+        theirs: impl AsFd,
+        (thread, fd): (u32, i32),
+    ) {
+        // A socket has both.
+        let Ok(cookie) = Cookie::of(&theirs) else { return };
+        let inode = stream::inode(&theirs).unwrap_or(0);
+        let place = Place { thread, fd, process: self.homes.process_of(thread), inode };
         self.next += 1;
         let number = self.next;
         if let Err(error) = relay.watch(epoll, self.kind | number) {
@@ -156,7 +172,7 @@ impl Relays {
         self.numbers.remove(&cookie);
         // With EPIPE it has had the end of the stream, and reads that again.
         if error != 0 && error != libc::EPIPE {
-            say_reset(cookie, place);
+            self.homes.say_reset(cookie, place);
         }
         let is_said = error != 0 && relay.has_unread();
         self.ended.insert(cookie, Ended { names: relay.names(), error, is_said });
@@ -168,14 +184,61 @@ impl Relays {
     }
 }
 
-/// Has the program's end say that it was reset, and not that the stream has ended, when the supervisor's is closed: for the
-/// kernel it was if that leaves something unread (unix_release_sock). Where the program has its end elsewhere by now, in
-/// another process, this is not done.
-fn say_reset(cookie: Cookie, place: Place) {
-    let theirs = Thread::of_number(place.thread).descriptor(place.fd).map(Theirs::new);
-    let Ok(theirs) = theirs else { return };
-    if Cookie::of(&theirs).is_ok_and(|found| found == cookie) {
-        // One without room has something unread.
-        let _ = sys::calls::send(&theirs, &[0], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+/// The processes in which the program has its ends.
+#[derive(Default)]
+struct Homes {
+    /// Of threads that have got some. Another thread may have the number by now: what is found is looked at.
+    processes: HashMap<u32, u32>,
+    /// When descriptors were counted from, and how many were looked at since.
+    looked: Option<(Instant, usize)>,
+}
+
+impl Homes {
+    /// Threads that are remembered.
+    const THREADS_MAX: usize = 1024;
+    /// How many descriptors are looked at for one end, and in one second for all: some tenths of the time at most, however
+    /// many connections are reset.
+    const LOOKS: usize = 4096;
+    const LOOKS_PER_SECOND: usize = 1 << 16;
+
+    fn process_of(&mut self, thread: u32) -> Option<u32> {
+        if let Some(process) = self.processes.get(&thread) {
+            return Some(*process);
+        }
+        let process = Thread::of_number(thread).process().ok()?;
+        if self.processes.len() >= Self::THREADS_MAX {
+            self.processes.clear();
+        }
+        self.processes.insert(thread, process);
+        Some(process)
+    }
+
+    /// Has the program's end say that it was reset, and not that the stream has ended, when the supervisor's is closed: for
+    /// the kernel it was if that leaves something unread (unix_release_sock), which only the program's end can have sent.
+    fn say_reset(&mut self, cookie: Cookie, place: Place) {
+        if let Some(theirs) = self.find(cookie, place) {
+            // One without room has something unread.
+            let _ = sys::calls::send(&theirs, &[0], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+        }
+    }
+
+    /// The program's end: where it was, or else wherever the program has it by now, in processes that it has started, too.
+    fn find(&mut self, cookie: Cookie, place: Place) -> Option<Theirs> {
+        let at = |thread: u32| {
+            let theirs = Thread::of_number(thread).descriptor(place.fd).ok().map(Theirs::new)?;
+            Cookie::of(&theirs).is_ok_and(|found| found == cookie).then_some(theirs)
+        };
+        if let Some(theirs) = at(place.thread).or_else(|| at(place.process?)) {
+            return Some(theirs);
+        }
+        let now = Instant::now();
+        let second = |(since, _): &(Instant, usize)| now - *since < Duration::from_secs(1);
+        let (since, looks) = self.looked.filter(second).unwrap_or((now, 0));
+        let most = Self::LOOKS.min(Self::LOOKS_PER_SECOND.saturating_sub(looks));
+        let mut search = Search::new(most);
+        let likely = place.process.into_iter();
+        let found = search.socket(place.inode, likely.chain(self.processes.values().copied()));
+        self.looked = Some((since, looks + most - search.left()));
+        found.map(Theirs::new)
     }
 }

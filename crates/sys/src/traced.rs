@@ -1,5 +1,7 @@
 //! What belongs to another process: its descriptors and its memory, for as long as a thread of it waits.
 
+mod search;
+
 use std::cell::OnceCell;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -8,6 +10,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::error::check;
+
+pub use search::Search;
 
 /// A thread of another process, which this one may trace (ptrace(2), "Ptrace access mode checking").
 ///
@@ -94,7 +98,10 @@ impl Thread {
     }
 
     /// The process whose thread it is.
-    fn process(&self) -> io::Result<u32> {
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such thread.
+    pub fn process(&self) -> io::Result<u32> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.number))?;
         let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
         process.and_then(|text| text.trim().parse().ok()).ok_or(io::ErrorKind::NotFound.into())

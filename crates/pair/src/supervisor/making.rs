@@ -15,7 +15,7 @@ use crate::call::Room;
 use crate::caller::{Caller, Done, Fault};
 use crate::connects::{self, Connecting, Standing};
 use crate::relay::Relay;
-use crate::relays::{Cookie, Place};
+use crate::relays::Cookie;
 use crate::theirs::Theirs;
 
 impl Supervisor {
@@ -90,8 +90,7 @@ impl Supervisor {
         let caller = Caller::new(&self.listener, waiting);
         match caller.give(&theirs, flags & libc::SOCK_CLOEXEC != 0) {
             Ok(fd) => {
-                let place = Place { thread: waiting.thread, fd };
-                self.begin(relay, &theirs, place);
+                self.relays.add(&self.epoll, relay, &theirs, (waiting.thread, fd));
                 Ok(Done::Elsewhere)
             }
             Err(fault) => {
@@ -105,13 +104,6 @@ impl Supervisor {
     fn keep_accepted(&mut self, listener: (Theirs, Cookie), accepted: (Theirs, Name)) {
         let due = self.accepts.keep(listener, accepted);
         self.waits_until(Some(due));
-    }
-
-    /// The program has its end.
-    fn begin(&mut self, relay: Relay, theirs: &UnixStream, place: Place) {
-        // A socket has one.
-        let Ok(cookie) = Cookie::of(theirs) else { return };
-        self.relays.add(&self.epoll, (relay, cookie), place);
     }
 
     /// Something has come for a call that waits at a listener.
@@ -286,7 +278,7 @@ impl Supervisor {
             stream::set_nonblocking(&tcp, is_nonblocking)?;
             return Err(fault);
         }
-        self.begin(relay, &theirs, Place { thread: waiting.thread, fd });
+        self.relays.add(&self.epoll, relay, &theirs, (waiting.thread, fd));
         Ok(Cookie::of(&theirs)?)
     }
 

@@ -5,6 +5,7 @@
 mod few;
 mod hostile;
 mod laws;
+mod resets;
 mod waits;
 
 use std::io::{BufRead, BufReader, Read, Write};
