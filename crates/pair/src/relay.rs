@@ -123,6 +123,8 @@ pub(crate) struct Relay {
     back: Way,
     /// Bytes of no meaning that fill the pair until the connection is established, so that there is no room for more.
     filling: Option<usize>,
+    /// No connect(2) has said yet that it is established: the next one does.
+    is_news: bool,
     /// An error that was found here and that the program was not told of; 0 for none.
     error: i32,
     /// `SO_LINGER` as the program has it. The supervisor must not wait in close(2).
@@ -180,6 +182,7 @@ impl Relay {
             out: Way::default(),
             back: Way::default(),
             filling,
+            is_news: is_connecting,
             error: 0,
             linger,
             low,
@@ -194,6 +197,11 @@ impl Relay {
 
     pub(crate) fn is_connecting(&self) -> bool {
         self.filling.is_some()
+    }
+
+    /// Whether connect(2) is to say that it is established, as it does once.
+    pub(crate) fn take_news(&mut self) -> bool {
+        !self.is_connecting() && std::mem::take(&mut self.is_news)
     }
 
     pub(crate) fn linger(&mut self) -> &mut [u8; LINGER] {

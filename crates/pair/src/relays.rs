@@ -136,6 +136,15 @@ impl Relays {
         self.all.get_mut(number).map(|entry| &mut entry.relay)
     }
 
+    /// What is known of a connection that is being established is as new as can be.
+    pub(crate) fn look_at(&mut self, epoll: &Epoll, cookie: Cookie) {
+        let number = self.numbers.get(&cookie).copied();
+        let is_connecting = |entry: &Entry| entry.relay.is_connecting();
+        if let Some(number) = number.filter(|it| self.all.get(it).is_some_and(is_connecting)) {
+            self.turn(epoll, number);
+        }
+    }
+
     /// The same of one that has ended.
     pub(crate) fn ended(&mut self, cookie: Cookie) -> Option<&mut Ended> {
         self.ended.get_mut(&cookie)

@@ -155,9 +155,16 @@ impl Supervisor {
             return Ok(self.tell_connect(waiting, cookie, result));
         }
         let last = self.connects.take_last(&waiting, cookie);
+        self.relays.look_at(&self.epoll, cookie);
         if let Some(relay) = self.relays.of(cookie) {
+            if relay.take_news() {
+                let result = Ok(Done::With(0));
+                if !Caller::new(&self.listener, waiting).end(result) {
+                    self.connects.owe(cookie, result);
+                }
+                return Ok(Done::Elsewhere);
+            }
             return match (relay.is_connecting(), last) {
-                // It is there by now, or is not yet.
                 (false, Some(_)) => Ok(Done::With(0)),
                 (true, Some(result)) => result,
                 (true, None) => Err(Fault::Error(libc::EALREADY)),

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
-use super::{Program, Way, connect, is_as_the_kernels};
+use super::{Program, Way, connect, is_as_the_kernels, is_as_the_kernels_client, rest};
 
 /// A listener whose queue is full, so that connect(2) waits until somebody is taken out of it, and a thread that connects.
 const FULL: &str = "
@@ -212,4 +212,19 @@ say(served)
         }
         String::new()
     });
+}
+
+#[test]
+fn a_connect_that_did_not_wait_is_told_of_the_connection_once() {
+    let script = "
+to = ('127.0.0.1', int(heard()))
+c = socket.socket()
+c.setblocking(False)
+say(tried(c.connect, to) in (None, 'EINPROGRESS'))
+p = select.poll()
+p.register(c, select.POLLOUT)
+say(p.poll()[0][1], c.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+for _ in range(3): say(tried(c.connect, to))
+";
+    is_as_the_kernels_client(script, |stream| rest(&stream));
 }
