@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use sys::seccomp::{Listener, Waiting};
@@ -161,19 +162,21 @@ pub(crate) fn is_deferred(socket: &Theirs) -> bool {
 
 /// How the attempt has ended, which is an error of its own or none; `WouldBlock` if it has not.
 ///
-/// It is asked for by another connect(2), as one that waits would have it: after a failure, the socket may connect anew.
+/// An error is asked for by another connect(2), as one that waits would have it: after a failure, the socket may connect anew.
+/// Success is not: a library in front of libc would have that connection elsewhere, and the program may yet keep its socket.
 pub(crate) fn outcome(socket: &Theirs, to: &Name) -> io::Result<()> {
-    if standing(socket)? == Standing::Connecting {
-        return Err(io::ErrorKind::WouldBlock.into());
+    match standing(socket)? {
+        Standing::Connecting => Err(io::ErrorKind::WouldBlock.into()),
+        Standing::None => connect(socket, to, false),
+        Standing::Other => Ok(()),
     }
-    connect(socket, to, false)
 }
 
 /// connect(2), which does not wait: `WouldBlock` if the connection is not there yet. Afterwards the socket is as it was,
 /// because others have it, too: threads of the program's, and the program itself if a signal ends its call.
-pub(crate) fn connect(socket: &Theirs, to: &Name, is_nonblocking: bool) -> io::Result<()> {
-    stream::set_nonblocking(socket, true)?;
-    let connected = stream::connect(socket, to);
+pub(crate) fn connect(socket: impl AsFd, to: &Name, is_nonblocking: bool) -> io::Result<()> {
+    stream::set_nonblocking(&socket, true)?;
+    let connected = stream::connect(&socket, to);
     stream::set_nonblocking(socket, is_nonblocking)?;
     match connected {
         Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {

@@ -217,7 +217,8 @@ impl Supervisor {
         };
         if is_connected || is_nonblocking {
             let how = (is_nonblocking, !is_connected);
-            let there = self.put_connected((waiting, fd), (socket, cookie), how);
+            let put = self.put_connected((waiting, fd), (socket, cookie), how);
+            let there = put.ok().flatten().unwrap_or(cookie);
             let result = match is_connected {
                 true => Ok(Done::With(0)),
                 false => Err(Fault::Error(libc::EINPROGRESS)),
@@ -249,31 +250,22 @@ impl Supervisor {
         Done::Elsewhere
     }
 
-    /// The program's socket is an end of a pair from now on, if it is where it was. Returns which socket the program has: its
-    /// own if it cannot be a pair, and then the connection is the kernel's.
+    /// The program's socket is an end of a pair from now on, if it is where it was. Returns which; with `None`, or an error, the
+    /// program has its own, and the connection is the kernel's.
     fn put_connected(
-        &mut self,
-        call: (Waiting, i32),
-        (socket, cookie): (Theirs, Cookie),
-        how: (bool, bool),
-    ) -> Cookie {
-        self.try_put(call, (socket, cookie), how).unwrap_or(cookie)
-    }
-
-    fn try_put(
         &mut self,
         (waiting, fd): (Waiting, i32),
         (socket, cookie): (Theirs, Cookie),
         (is_nonblocking, is_connecting): (bool, bool),
-    ) -> Result<Cookie, Fault> {
+    ) -> Result<Option<Cookie>, Fault> {
         // Another thread may have closed it meanwhile, and have opened another file that has this number now.
         let caller = Caller::new(&self.listener, waiting);
         if Cookie::of(&caller.file(fd)?)? != cookie {
-            return Ok(cookie);
+            return Ok(None);
         }
         // One that does not wait was looked for before.
         if !is_nonblocking && self.connects.sets.have(&caller, fd)? {
-            return Ok(cookie);
+            return Ok(None);
         }
         let (pair, theirs) = self.take_pair()?;
         let relay = Relay::new(own(socket)?, (pair, &theirs), is_connecting)?;
@@ -286,7 +278,28 @@ impl Supervisor {
             return Err(fault);
         }
         self.relays.add(&self.epoll, relay, &theirs, (waiting.thread, fd));
-        Ok(Cookie::of(&theirs)?)
+        Ok(Some(Cookie::of(&theirs)?))
+    }
+
+    /// The socket of a call that waited is connected: the program gets an end of a pair. Returns the socket that it has then,
+    /// and what it is told; `None` if the call has ended, and the socket is as it was for the one that is made again.
+    fn connected(
+        &mut self,
+        call: (Waiting, i32),
+        (socket, cookie): (Theirs, Cookie),
+        to: &Name,
+    ) -> Option<(Cookie, Result<Done, Fault>)> {
+        let done = Ok(Done::With(0));
+        match self.put_connected(call, (socket, cookie), (false, false)) {
+            Err(Fault::Gone) => None,
+            Ok(Some(there)) => {
+                // As one that waits would say it: from now on a library in front of libc may have the connection elsewhere.
+                let said =
+                    self.relays.of(there).map(|relay| connects::connect(relay.tcp(), to, true));
+                Some((there, said.unwrap_or(Ok(())).map_err(Fault::from).and(done)))
+            }
+            Ok(None) | Err(_) => Some((cookie, done)),
+        }
     }
 
     /// A connection for which a call waits is established, or will not be.
@@ -304,17 +317,18 @@ impl Supervisor {
         let Some(connecting) = self.connects.all.remove(&number) else { return };
         // It is the relay's to wait for.
         let _ = self.epoll.remove(&connecting.socket);
-        let Connecting { calls, socket, cookie, .. } = connecting;
+        let Connecting { calls, socket, cookie, to, .. } = connecting;
         let Some((outcome, (first, others))) = outcome.zip(calls.split_first()) else { return };
-        let (there, result, theirs) = match outcome {
-            Ok(()) => {
-                let there = self.put_connected(*first, (socket, cookie), (false, false));
-                (there, Ok(Done::With(0)), Ok(Done::With(0)))
-            }
+        let (told, theirs) = match outcome {
+            Ok(()) => (self.connected(*first, (socket, cookie), &to), Ok(Done::With(0))),
             // The first is told of the error, and that there was one the others.
-            Err(error) => (cookie, Err(error.into()), Err(Fault::Error(libc::ECONNABORTED))),
+            Err(error) => {
+                (Some((cookie, Err(error.into()))), Err(Fault::Error(libc::ECONNABORTED)))
+            }
         };
-        self.tell_connect(first.0, there, result);
+        if let Some((there, result)) = told {
+            self.tell_connect(first.0, there, result);
+        }
         for (waiting, _) in others {
             Caller::new(&self.listener, *waiting).end(theirs);
         }

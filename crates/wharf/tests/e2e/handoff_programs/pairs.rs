@@ -1,6 +1,7 @@
 //! Programs that no library is loaded into: static ones, those in Go, those that use io_uring.
 
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 
@@ -239,6 +240,37 @@ fn a_client_in_go_asks_by_the_nic() {
     // Nobody listens there, which is told as it is.
     let body = http.get(&format!("from?url=http://{from}:9001/")).unwrap().body;
     assert!(String::from_utf8_lossy(&body).contains("connection refused"), "{body:?}");
+}
+
+/// Connects a socket that is in a set of epoll, where a pair in its place would not be.
+const IN_A_SET: &str = "
+import select, socket, sys
+c = socket.socket()
+e = select.epoll()
+e.register(c, select.EPOLLIN)
+c.connect((sys.argv[1], 7000))
+c.sendall(b'x')
+print('got', len(e.poll(60)), c.recv(1), flush=True)
+";
+
+#[test]
+fn a_socket_that_is_not_a_pair_stays_with_the_kernel() {
+    let Some(stage) = Stage::new(&["python3"]) else { return };
+    let (listener, to) = stage.hosts.client.run(|| {
+        let to = Ip::V4.client();
+        (TcpListener::bind((to, 7000)).unwrap(), to.to_string())
+    });
+    let words = ["python3", "-c", IN_A_SET, &to];
+    let mut run = stage.wharf_run_with("at_accept", &["--bypass", "pair"], &words);
+    let mut client = stage.hosts.server.spawn(&mut run);
+    let answers = std::thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        stream.read_exact(&mut [0]).unwrap();
+        stream.write_all(b"y").unwrap();
+        stream
+    });
+    assert_eq!(client.line_with("got"), "got 1 b'y'");
+    drop(answers.join().unwrap());
 }
 
 /// Whether the supervisor of a program runs on the server.
