@@ -107,6 +107,11 @@ impl Relays {
         !self.again.is_empty()
     }
 
+    /// A thread is to get a connection. It may have ended soon afterwards, and nobody knows then whose it was.
+    pub(crate) fn expect(&mut self, thread: u32) {
+        self.homes.process_of(thread);
+    }
+
     /// A connection that a thread of the program's has got, by this socket and descriptor.
     pub(crate) fn add(
         &mut self,

@@ -87,6 +87,7 @@ impl Supervisor {
         let (pair, theirs) = self.take_pair()?;
         let relay = Relay::new(own(tcp)?, (pair, &theirs), false)?;
         stream::set_nonblocking(&theirs, flags & libc::SOCK_NONBLOCK != 0)?;
+        self.relays.expect(waiting.thread);
         let caller = Caller::new(&self.listener, waiting);
         match caller.give(&theirs, flags & libc::SOCK_CLOEXEC != 0) {
             Ok(fd) => {
@@ -270,6 +271,7 @@ impl Supervisor {
         let (pair, theirs) = self.take_pair()?;
         let relay = Relay::new(own(socket)?, (pair, &theirs), is_connecting)?;
         stream::set_nonblocking(&theirs, is_nonblocking)?;
+        self.relays.expect(waiting.thread);
         let put = Caller::new(&self.listener, waiting).put(&theirs, fd);
         if let Err(fault) = put {
             // It has its own socket still.
