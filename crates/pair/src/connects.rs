@@ -43,7 +43,8 @@ pub(crate) struct Connects {
     last: HashMap<u32, Last>,
 }
 
-/// The last call of a thread, which was told that it has connected this socket, or that it is being connected.
+/// The last call of a thread, which was told that it has connected this socket, or that it is being connected, or the error of
+/// the connection (`SO_ERROR`).
 struct Last {
     arguments: [u64; 6],
     cookie: Cookie,

@@ -217,6 +217,11 @@ impl Relay {
         .unwrap_or(0)
     }
 
+    /// An error that the program was not told of after all.
+    pub(crate) fn put_error(&mut self, error: i32) {
+        self.error = error;
+    }
+
     /// Has its sockets reported.
     pub(crate) fn watch(&self, epoll: &Epoll, number: u64) -> io::Result<()> {
         epoll.add_edge(&self.tcp, number, true, self.waits_for_room[0])?;

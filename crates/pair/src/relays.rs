@@ -62,6 +62,11 @@ impl Ended {
         let error = std::mem::take(&mut self.error);
         if self.is_said && (asked.is_err() || own == [0; 4]) { 0 } else { error }
     }
+
+    /// An error that the program was not told of after all.
+    pub(crate) fn put_error(&mut self, error: i32) {
+        (self.error, self.is_said) = (error, false);
+    }
 }
 
 /// See the module's documentation.

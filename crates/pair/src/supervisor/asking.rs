@@ -41,6 +41,10 @@ impl Supervisor {
         room: Room,
     ) -> Result<Done, Fault> {
         let of = options::of(key);
+        if of == Of::Error {
+            return self.error(waiting, (socket, cookie), room);
+        }
+        self.connects.forget(waiting.thread);
         let mut value = [0; VALUE_MAX];
         let caller = Caller::new(&self.listener, waiting);
         let read_len = |most: usize| {
@@ -58,25 +62,55 @@ impl Supervisor {
                 value[..LINGER].copy_from_slice(relay.linger());
                 read_len(LINGER)?
             }
-            (Some(relay), Of::Error) => {
-                let len = read_len(4)?;
-                value[..4].copy_from_slice(&relay.take_error().to_ne_bytes());
-                len
-            }
             (Some(_), Of::None(error)) => return Err(Fault::Error(error)),
-            (None, of) => {
-                let ended = self.relays.ended(cookie).ok_or(Fault::Kernel)?;
-                if of != Of::Error {
-                    return Err(Fault::Kernel);
-                }
-                let len = read_len(4)?;
-                value[..4].copy_from_slice(&ended.take_error(socket).to_ne_bytes());
-                len
-            }
+            (Some(_), Of::Error) | (None, _) => return Err(Fault::Kernel),
         };
         caller.write(room.at, &value[..len])?;
         caller.write(room.len_at, &(len as i32).to_ne_bytes())?;
         Ok(Done::With(0))
+    }
+
+    /// `SO_ERROR`, which is told once: to a call that has it, and not to one that a signal has ended.
+    fn error(
+        &mut self,
+        waiting: Waiting,
+        (socket, cookie): (Theirs, Cookie),
+        room: Room,
+    ) -> Result<Done, Fault> {
+        let last = self.connects.take_last(&waiting, cookie);
+        let is_live = self.relays.of(cookie).is_some();
+        if !is_live && self.relays.ended(cookie).is_none() {
+            return Err(Fault::Kernel);
+        }
+        let caller = Caller::new(&self.listener, waiting);
+        let len = caller.read_int(room.len_at)?;
+        let len = usize::try_from(len).map_err(|_| Fault::Error(libc::EINVAL))?.min(4);
+        let mut error = match self.relays.of(cookie) {
+            Some(relay) => relay.take_error(),
+            None => self.relays.ended(cookie).map_or(0, |ended| ended.take_error(socket)),
+        };
+        if let (0, Some(Err(Fault::Error(before)))) = (error, last)
+            && caller.read_int(room.at) == Ok(before)
+        {
+            // It may be the call that a signal has had made again, and finds there what was written for the first.
+            error = before;
+        }
+        let written = caller
+            .write(room.at, &error.to_ne_bytes()[..len])
+            .and_then(|()| caller.write(room.len_at, &(len as i32).to_ne_bytes()));
+        let result = written.map(|()| Done::With(0));
+        let is_told = caller.end(result);
+        if error == 0 {
+            return Ok(Done::Elsewhere);
+        }
+        if is_told {
+            self.connects.told(&waiting, cookie, Err(Fault::Error(error)));
+        } else if let Some(relay) = self.relays.of(cookie) {
+            relay.put_error(error);
+        } else if let Some(ended) = self.relays.ended(cookie) {
+            ended.put_error(error);
+        }
+        Ok(Done::Elsewhere)
     }
 
     /// The queue of errors: that of TCP is empty, as all that would be put there fails with pairs, and nobody waits for it.

@@ -180,7 +180,7 @@ impl Supervisor {
     }
 
     fn call(&mut self, waiting: Waiting) -> Result<Done, Fault> {
-        if waiting.call != libc::SYS_connect {
+        if !matches!(waiting.call, libc::SYS_connect | libc::SYS_getsockopt) {
             self.connects.forget(waiting.thread);
         }
         let Some((fd, call)) = Call::of(&waiting) else {

@@ -228,3 +228,32 @@ for _ in range(3): say(tried(c.connect, to))
 ";
     is_as_the_kernels_client(script, |stream| rest(&stream));
 }
+
+#[test]
+fn an_error_that_is_asked_for_is_not_lost_with_a_signal() {
+    let script = "
+signal.signal(signal.SIGALRM, lambda *_: None)
+signal.siginterrupt(signal.SIGALRM, False)
+libc = ctypes.CDLL(None, use_errno=True)
+nobody = socket.socket()
+nobody.bind(('127.0.0.1', 0))
+say(nobody.getsockname()[1])
+told = 0
+p = select.poll()
+for number in range(1000):
+    c = socket.socket()
+    c.setblocking(False)
+    c.connect_ex(nobody.getsockname())
+    p.register(c, select.POLLOUT)
+    p.poll()
+    p.unregister(c)
+    error, room = ctypes.c_int(0), ctypes.c_int(4)
+    signal.setitimer(signal.ITIMER_REAL, 1e-6 * (1 + number % 100))
+    libc.getsockopt(c.fileno(), socket.SOL_SOCKET, socket.SO_ERROR, ctypes.byref(error), ctypes.byref(room))
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    told += error.value == errno.ECONNREFUSED
+    c.close()
+say(told)
+";
+    is_as_the_kernels(script, |_, _| String::new());
+}
