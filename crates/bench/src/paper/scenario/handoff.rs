@@ -51,8 +51,8 @@ pub(in crate::paper) fn stack() -> Scenario {
             parts: &[("tcp", (3, 5))],
         },
         differs: "CPU time by the clock stands for cycles, and the paper's cycles are shown as \
-                  time at its 2.1 GHz; instructions and memory accesses are left out, as hardware \
-                  counters are not on every machine. Layers are by samples of perf(1), where it is \
+                  time at its 2.1 GHz; instructions and memory accesses of the kernel are left out, as \
+                  hardware counters are not on every machine. Layers are by samples of perf(1), where it is \
                   there. The program's own time, which the paper leaves out, is part of all. \
                   From C to E each setup has what those before it have. The program sends as \
                   fast as it can, the paper's 100 Mb/s. Zero-copy is MSG_ZEROCOPY: the system call \
@@ -94,8 +94,8 @@ pub(in crate::paper) fn host_time() -> Scenario {
         ("Host's time a packet", "ns", Scale::Linear),
         "The paper's host is a machine of its own with a card; here host, NIC and peer \
          share one machine, the NIC's worker with a CPU of its own. CPU time by the clock \
-         stands for cycles; instructions and cache misses are left out, as hardware counters \
-         are not on every machine. Layers are by samples of perf(1), where it is there. The \
+         stands for cycles; instructions and cache misses are those of handoff-instructions, \
+         without the kernel's, as hardware counters are not on every machine. Layers are by samples of perf(1), where it is there. The \
          host's time includes what the program does itself, which the paper leaves out and which \
          is a series of its own. The program sends as fast as it \
          can, the paper's 100 Mb/s. A message is a segment, 1,448 bytes with timestamps; the \
