@@ -30,7 +30,7 @@ const STAY_PERCENT: usize = 90;
 const NO_MORE_COME: Duration = Duration::from_secs(1);
 
 /// Whether figures can be of so many at the NIC where others were to be there, too.
-const fn are_enough(there: usize, at_nic: usize) -> bool {
+pub(super) const fn are_enough(there: usize, at_nic: usize) -> bool {
     there * 100 >= at_nic * STAY_PERCENT
 }
 

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use self::client::Clients;
 use self::files::Files;
-use super::packet::{self, Doubts, Spent, WARM_UP};
+use super::packet::{self, Doubts, Spent, are_enough};
 use super::testbed::Testbed;
 use super::{Case, Options, Place, Reading, Varied, report_runs};
 use crate::sink::io;
 use crate::{Error, Report};
 
-/// How long it takes until the NIC has found out how many connections it has time for.
+/// How long it takes until clients have their rate, and the NIC has found out how many connections it has time for.
 const SETTLES: Duration = Duration::from_secs(3);
 
 /// How the server is loaded.
@@ -186,7 +186,7 @@ impl Site {
         }
         let handoffs = || testbed.counter("handoffs");
         let clients = testbed.aside(|| Clients::start(&testbed.hosts, nginx.to, load))?;
-        sleep(if way == Way::Policies { SETTLES } else { options.duration / WARM_UP });
+        sleep(SETTLES);
         let read = || {
             let [bytes, answers] = clients.got();
             (Spent::of(&testbed, bytes, nginx.cpu()), answers, handoffs())
@@ -196,8 +196,9 @@ impl Site {
         let after = read();
         let counts = packet::look(&testbed, nginx.id(), options.duration, doubts);
         clients.end()?;
-        // Those that last are there already, or others come for those that have ended.
-        if way == Way::Nic && after.2 == before.2 && testbed.at_nic() < load.connections {
+        // Those that last are there already but for some that have just ended, or others come for those.
+        let are_there = are_enough(testbed.at_nic(), load.connections);
+        if way == Way::Nic && after.2 == before.2 && !are_there {
             return Err(testbed.stayed());
         }
         drop(nginx);

@@ -65,11 +65,7 @@ pub(in crate::paper) fn policies() -> Scenario {
         peer: Some("nic"),
         headline: Headline::Worst,
     };
-    Scenario {
-        run: Run::Policies,
-        overhead: Duration::from_secs(8),
-        ..loaded(all, THROUGHPUT, judge)
-    }
+    Scenario { run: Run::Policies, ..loaded(all, THROUGHPUT, judge) }
 }
 
 const THROUGHPUT: YAxis =
@@ -88,8 +84,8 @@ fn loaded(series: Vec<Series>, y: YAxis, judge: Judge) -> Scenario {
         points: (0..).take(LOADS.len()).collect(),
         quick: vec![0],
         run: Run::Web,
-        // The namespaces, the files, and the time in which samples are taken.
-        overhead: Duration::from_secs(5),
+        // The namespaces, the files, until clients have their rate, and the time in which samples are taken.
+        overhead: Duration::from_secs(8),
         at_least: Duration::ZERO,
         judge,
         differs: DIFFERS,
