@@ -270,7 +270,7 @@ impl Rings {
     /// Moves bytes between the rings of a connection and the engine, and tells the application. Returns how many have room in
     /// the send ring now.
     pub(super) fn exchange(&mut self, number: u32, stack: &mut Stack, now: Nanos) -> u32 {
-        let Rings { all, sessions, hostile, records, limited, .. } = self;
+        let Rings { all, sessions, hostile, records, limited, resets, .. } = self;
         let Some(connection) = all.get_mut(number) else { return 0 };
         let Connection { key, side, engine: Some(running), keeps, active, .. } = connection else {
             return 0;
@@ -312,8 +312,12 @@ impl Rings {
         running.peer_closed |= has_closed(&socket);
         let status = status_of(&socket, running);
         let is_over = socket.end().is_some() || socket.state() == State::TimeWait;
-        let is_closed = running.is_closed && running.is_shut && !running.is_reset;
-        if is_over || is_closed && moved.is_sent {
+        let is_closed = running.is_closed && running.is_shut && moved.is_sent && !running.is_reset;
+        if is_closed && !is_over && (socket.readable_len() > 0 || socket.has_holes()) {
+            // They have come since it was closed.
+            running.is_reset = true;
+            resets.push((number, running.id));
+        } else if is_over || is_closed {
             // What was not read is in the ring.
             running.is_released = true;
             socket.close();

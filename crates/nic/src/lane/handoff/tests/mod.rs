@@ -202,6 +202,28 @@ fn what_was_written_leaves_before_a_reset() {
     }
 }
 
+/// The same where the peer's bytes come with the packets that the close is found beside.
+#[test]
+fn what_was_written_leaves_though_bytes_come_as_it_is_closed() {
+    let mut world = World::new((1, false), vec![255; 8], 0);
+    world.pick();
+    (0..10).for_each(|_| world.turn());
+    assert_eq!(world.crossing.place(), Where::Nic);
+    world.may_reset = true;
+    let (id, now) = (world.peer_id, world.now);
+    world.peer.send(id, b"not read", now);
+    world.write(1000, 1000);
+    let cmd = handoff::command::NicControl::Close;
+    world.command(Ctrl { cmd, ..Ctrl::new(CID, world.crossing.epoch()) }.into());
+    (0..20).for_each(|_| world.turn());
+    let came = world.peer.recv(id, 2000, world.now);
+    assert_eq!(came.len(), world.out.sent);
+    world.out.take(&came);
+    let end = world.peer.node.stack.connection(id).and_then(|peer| peer.end());
+    assert_eq!(end, Some(tcp::Reason::Reset));
+    assert_eq!(world.crossing.place(), Where::Closed);
+}
+
 /// Application and peer wait for each other: the one writes what there is room for when the other has acknowledged all.
 #[test]
 fn a_send_ring_grows_that_is_full_whenever_it_is_not_empty() {
