@@ -20,8 +20,8 @@ pub(crate) const BPF: u32 = 39;
 
 /// Capabilities of a thread, one bit each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sets {
-    pub(crate) effective: u64,
+struct Sets {
+    effective: u64,
     permitted: u64,
     inheritable: u64,
 }
@@ -54,7 +54,7 @@ pub fn has(capability: u32) -> io::Result<bool> {
 
 impl Sets {
     /// Those of the calling thread.
-    pub(crate) fn get() -> io::Result<Self> {
+    fn get() -> io::Result<Self> {
         let mut header = Header { version: VERSION_3, pid: 0 };
         let mut data = [Data::default(); 2];
         // SAFETY: version 3 reads one header and writes two data structs, laid out as above.

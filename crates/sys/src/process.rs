@@ -322,22 +322,17 @@ pub fn run_as<T: Send>(uid: u32, work: impl FnOnce() -> T + Send) -> io::Result<
 /// Whether the calling thread may configure the network of its user namespace (`CAP_NET_ADMIN`
 /// in effect): make a TAP, move addresses.
 pub fn has_net_admin() -> bool {
-    effective_capabilities().is_ok_and(|set| has(set, NET_ADMIN))
+    has(NET_ADMIN)
 }
 
 /// Whether the calling thread may load an XDP program: `CAP_BPF` and `CAP_NET_ADMIN`, or
 /// `CAP_SYS_ADMIN`, and that in the initial user namespace, as the kernel asks for networking BPF.
 pub fn has_bpf() -> bool {
-    let may = |set| has(set, SYS_ADMIN) || (has(set, BPF) && has(set, NET_ADMIN));
-    effective_capabilities().is_ok_and(may) && in_initial_user_namespace()
+    (has(SYS_ADMIN) || (has(BPF) && has(NET_ADMIN))) && in_initial_user_namespace()
 }
 
-fn has(set: u64, capability: u32) -> bool {
-    set >> capability & 1 == 1
-}
-
-fn effective_capabilities() -> io::Result<u64> {
-    capability::Sets::get().map(|sets| sets.effective)
+fn has(capability: u32) -> bool {
+    capability::has(capability).unwrap_or(false)
 }
 
 /// The initial user namespace is the one that maps every id to itself (user_namespaces(7)).

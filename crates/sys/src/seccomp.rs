@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use crate::capability::{SYS_ADMIN, Sets};
+use crate::capability::{self, SYS_ADMIN};
 use crate::error::check;
 
 /// `AUDIT_ARCH_X86_64` or `AUDIT_ARCH_AARCH64` (linux/audit.h): whose numbers of calls are meant.
@@ -44,7 +44,7 @@ pub fn answer_elsewhere(calls: &[i64], flagged: &[Flagged]) -> io::Result<OwnedF
     if calls.len() > CALLS_MAX || flagged.len() > FLAGGED_MAX {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    if Sets::get()?.effective >> SYS_ADMIN & 1 == 0 {
+    if !capability::has(SYS_ADMIN)? {
         // SAFETY: PR_SET_NO_NEW_PRIVS takes numbers, the unused ones 0.
         check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
     }
