@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use sys::epoll::Epoll;
 use sys::stream::{self, Name};
+use sys::tcp::inode_of;
 use sys::traced::{Search, Thread};
 
 use crate::relay::{Next, PIECE, Relay};
@@ -81,7 +82,7 @@ pub(crate) struct Relays {
     /// Those that have more to move.
     again: Vec<u64>,
     scratch: Vec<u8>,
-    homes: Homes,
+    owners: Owners,
 }
 
 impl Relays {
@@ -95,7 +96,7 @@ impl Relays {
             order: VecDeque::new(),
             again: Vec::new(),
             scratch: vec![0; PIECE],
-            homes: Homes::default(),
+            owners: Owners::default(),
         }
     }
 
@@ -114,7 +115,7 @@ impl Relays {
 
     /// A thread is to get a connection. It may have ended soon afterwards, and nobody knows then whose it was.
     pub(crate) fn expect(&mut self, thread: u32) {
-        self.homes.process_of(thread);
+        self.owners.process_of(thread);
     }
 
     /// A connection that a thread of the program's has got, by this socket and descriptor.
@@ -127,8 +128,8 @@ impl Relays {
     ) {
         // A socket has both.
         let Ok(cookie) = Cookie::of(&theirs) else { return };
-        let inode = stream::inode(&theirs).unwrap_or(0);
-        let place = Place { thread, fd, process: self.homes.process_of(thread), inode };
+        let inode = inode_of(&theirs).unwrap_or(0);
+        let place = Place { thread, fd, process: self.owners.process_of(thread), inode };
         self.next += 1;
         let number = self.next;
         if let Err(error) = relay.watch(epoll, self.kind | number) {
@@ -191,7 +192,7 @@ impl Relays {
         self.numbers.remove(&cookie);
         // With EPIPE it has had the end of the stream, and reads that again.
         if error != 0 && error != libc::EPIPE {
-            self.homes.say_reset(cookie, place);
+            self.owners.say_reset(cookie, place);
         }
         let is_said = error != 0 && relay.has_unread();
         self.ended.insert(cookie, Ended { names: relay.names(), error, is_said });
@@ -205,14 +206,14 @@ impl Relays {
 
 /// The processes in which the program has its ends.
 #[derive(Default)]
-struct Homes {
+struct Owners {
     /// Of threads that have got some. Another thread may have the number by now: what is found is looked at.
     processes: HashMap<u32, u32>,
     /// When descriptors were counted from, and how many were looked at since.
     looked: Option<(Instant, usize)>,
 }
 
-impl Homes {
+impl Owners {
     /// Threads that are remembered.
     const THREADS_MAX: usize = 1024;
     /// How many descriptors are looked at for one end, and in one second for all: some tenths of the time at most, however

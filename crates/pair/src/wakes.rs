@@ -11,12 +11,11 @@ use std::time::Instant;
 
 use sys::poll::{Interest, PollSet};
 use sys::stream::{self, Name};
+use sys::tcp::namespace_of;
 
 use crate::relay::{ABORT, set_linger};
 use crate::theirs::Theirs;
 
-/// include/uapi/asm-generic/socket.h.
-const SO_NETNS_COOKIE: i32 = 71;
 /// Attempts at a listener that shares its port (`SO_REUSEPORT`): by its own port each goes to any of them.
 const ATTEMPTS: usize = 16;
 
@@ -44,7 +43,7 @@ impl Wakes {
             }
             let family = to.family().unwrap_or(libc::AF_INET);
             let socket = sys::calls::socket(family).map_err(io::Error::from_raw_os_error)?;
-            if netns(&socket)? != netns(listener)? {
+            if namespace_of(&socket)? != namespace_of(listener)? {
                 return Err(io::ErrorKind::Unsupported.into());
             }
             // Its end leaves nothing behind, at the listener's port least of all (TIME_WAIT).
@@ -102,12 +101,6 @@ fn reachable(name: &Name) -> Name {
 fn flag(socket: &Theirs, name: i32) -> bool {
     let mut value = [0; 4];
     stream::option(socket, libc::SOL_SOCKET, name, &mut value).is_ok() && value != [0; 4]
-}
-
-fn netns(socket: impl AsFd) -> io::Result<[u8; 8]> {
-    let mut cookie = [0; 8];
-    stream::option(socket, libc::SOL_SOCKET, SO_NETNS_COOKIE, &mut cookie)?;
-    Ok(cookie)
 }
 
 #[cfg(test)]

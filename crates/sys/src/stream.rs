@@ -122,18 +122,6 @@ pub fn set_option(socket: impl AsFd, level: i32, name: i32, value: &[u8]) -> io:
     check(unsafe { libc::setsockopt(fd, level, name, value.as_ptr().cast(), len) }).map(drop)
 }
 
-/// The number of a file in its file system: for a socket, what `/proc/PID/fd` calls it by.
-///
-/// # Errors
-/// None that are known.
-pub fn inode(file: impl AsFd) -> io::Result<u64> {
-    let mut stat = mem::MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: fstat writes a `stat` to live memory of that size.
-    check(unsafe { libc::fstat(file.as_fd().as_raw_fd(), stat.as_mut_ptr()) })?;
-    // SAFETY: the call succeeded, so it is initialised.
-    Ok(unsafe { stat.assume_init() }.st_ino)
-}
-
 /// Whether calls on a file do not block (`O_NONBLOCK`), which all of its descriptors have together.
 ///
 /// # Errors

@@ -5,7 +5,7 @@ mod obstacle;
 pub mod repair;
 pub mod zero_copy;
 
-pub use obstacle::{Obstacle, namespace_of, obstacle, owner_of};
+pub use obstacle::{Obstacle, inode_of, namespace_of, obstacle, owner_of};
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -169,11 +169,23 @@ pub fn namespace_of(socket: impl AsFd) -> io::Result<u64> {
 /// # Errors
 /// What fstat(2) says.
 pub fn owner_of(socket: impl AsFd) -> io::Result<u32> {
+    status_of(socket.as_fd()).map(|status| status.st_uid)
+}
+
+/// The number of a socket's inode, by which `/proc/PID/fd` calls it.
+///
+/// # Errors
+/// What fstat(2) says.
+pub fn inode_of(socket: impl AsFd) -> io::Result<u64> {
+    status_of(socket.as_fd()).map(|status| status.st_ino)
+}
+
+fn status_of(socket: BorrowedFd<'_>) -> io::Result<libc::stat> {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: fstat writes a `stat` to live memory of that size.
-    check(unsafe { libc::fstat(socket.as_fd().as_raw_fd(), stat.as_mut_ptr()) })?;
+    check(unsafe { libc::fstat(socket.as_raw_fd(), stat.as_mut_ptr()) })?;
     // SAFETY: integers only, zeroed before.
-    Ok(unsafe { stat.assume_init() }.st_uid)
+    Ok(unsafe { stat.assume_init() })
 }
 
 /// What is between TCP and the application.

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::fd::OwnedFd;
 
 use super::Thread;
-use crate::stream;
+use crate::tcp::inode_of;
 
 /// A search among the descriptors of processes, which ends when it has looked at so many.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Search {
             if link.is_ok_and(|link| link.as_os_str() == name.as_str()) {
                 // It may have been closed meanwhile, and another file may be there.
                 let found = Thread::of_number(thread).descriptor(fd as i32).ok();
-                let is_it = |found: &OwnedFd| stream::inode(found).is_ok_and(|is| is == inode);
+                let is_it = |found: &OwnedFd| inode_of(found).is_ok_and(|is| is == inode);
                 if let Some(found) = found.filter(is_it) {
                     return (true, Some(found));
                 }
@@ -104,11 +104,11 @@ mod tests {
     fn a_socket_is_found_by_its_inode() {
         let (near, far) = UnixStream::pair().unwrap();
         let own = std::process::id();
-        let inode = stream::inode(&near).unwrap();
-        assert!(inode != stream::inode(&far).unwrap());
+        let inode = inode_of(&near).unwrap();
+        assert!(inode != inode_of(&far).unwrap());
         let mut search = Search::new(100_000);
         let found = search.socket(inode, [0, own]).unwrap();
-        assert_eq!(stream::inode(&found).unwrap(), inode);
+        assert_eq!(inode_of(&found).unwrap(), inode);
         assert!(search.left() < 100_000);
         assert!(Search::new(0).socket(inode, [own]).is_none());
         assert!(Search::new(100_000).socket(u64::MAX, [own]).is_none());
