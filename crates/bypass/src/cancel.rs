@@ -39,6 +39,17 @@ fn set(kind: c_int) -> c_int {
     before
 }
 
+/// Makes a system call in which a thread is cancelled, in place of a function of libc's in which it is: it can be at any
+/// instruction meanwhile, as in libc.
+#[cold]
+#[inline(never)]
+pub(crate) fn within<T: Copy>(call: impl FnOnce() -> T) -> T {
+    let before = set(ASYNCHRONOUS);
+    let result = call();
+    set(before);
+    result
+}
+
 /// Does a call that has to do with a connection. The functions on the way here, and this one, have nothing to put in order.
 #[inline(always)]
 pub(crate) fn apart<T: Copy>(work: impl FnOnce() -> T) -> T {

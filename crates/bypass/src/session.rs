@@ -16,8 +16,8 @@ use handoff::{Cid, RestoreReason};
 use libc::c_int;
 
 pub(crate) use self::nics::{
-    all, are_any, are_several, generation, is_wanted, lacks_any, look, look_alive, look_for_more,
-    may_have_asked_since, picks, sleep, splices, wake_sleepers,
+    all, are_any, are_several, generation, has_supervisor, is_wanted, lacks_any, look, look_alive,
+    look_for_more, may_have_asked_since, picks, sleep, splices, wake_sleepers,
 };
 use self::numbers::Numbers;
 use crate::lock::Lock;

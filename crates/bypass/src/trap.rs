@@ -47,10 +47,14 @@ pub(crate) unsafe fn call(number: c_long, words: [c_long; 6]) -> c_long {
     }
 }
 
-/// A system call with up to six words. Unsafe as the system call is.
+/// What is there in place of a sixth word.
+pub(crate) const NO_SIXTH: c_long = handoff::session::PAST_SUPERVISOR as c_long;
+
+/// A system call with up to six words: all that it takes. Unsafe as the system call is. A supervisor beside the library does
+/// not see it, if they are fewer.
 macro_rules! trap {
     ($number:expr $(, $word:expr)* $(,)?) => {{
-        let mut words = [0; 6];
+        let mut words = [0, 0, 0, 0, 0, $crate::trap::NO_SIXTH];
         let given: &[libc::c_long] = &[$($crate::trap::Word::word($word)),*];
         words[..given.len()].copy_from_slice(given);
         $crate::trap::call($number, words)

@@ -21,6 +21,10 @@ const CALLS_MAX: usize = 200;
 const FLAGGED_MAX: usize = 16;
 /// Instructions for one that is picked by an argument.
 const FLAGGED_LEN: usize = 3;
+/// Instructions that look for a mark.
+const MARK_LEN: usize = 5;
+/// The argument that may be a mark.
+const MARKED: u32 = 5;
 
 /// A call that is picked only if an argument has one of some bits: what it is without costs the filter, and no answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,13 +38,14 @@ pub struct Flagged {
 }
 
 /// From now on these calls (`SYS_accept4` and others) of the calling thread, and of whatever it starts, wait for an answer
-/// of who has the [`Listener`] that this descriptor becomes. Others, and those of another architecture, are the kernel's.
+/// of who has the [`Listener`] that this descriptor becomes. Others, those of another architecture, and those whose sixth
+/// argument is `mark`, are the kernel's: who knows the mark has the kernel answer, where a call takes fewer arguments.
 ///
 /// Without `CAP_SYS_ADMIN` no program that is executed from now on gains rights (`PR_SET_NO_NEW_PRIVS`).
 ///
 /// # Errors
 /// `ResourceBusy` if there is such a listener already, `InvalidInput` for too many calls, and other errors of seccomp(2).
-pub fn answer_elsewhere(calls: &[i64], flagged: &[Flagged]) -> io::Result<OwnedFd> {
+pub fn answer_elsewhere(calls: &[i64], flagged: &[Flagged], mark: u64) -> io::Result<OwnedFd> {
     if calls.len() > CALLS_MAX || flagged.len() > FLAGGED_MAX {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -48,7 +53,7 @@ pub fn answer_elsewhere(calls: &[i64], flagged: &[Flagged]) -> io::Result<OwnedF
         // SAFETY: PR_SET_NO_NEW_PRIVS takes numbers, the unused ones 0.
         check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
     }
-    let filter = filter(calls, flagged);
+    let filter = filter(calls, flagged, mark);
     let program = libc::sock_fprog {
         len: filter.len() as libc::c_ushort,
         filter: filter.as_ptr().cast_mut(),
@@ -61,8 +66,9 @@ pub fn answer_elsewhere(calls: &[i64], flagged: &[Flagged]) -> io::Result<OwnedF
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A program of classic BPF: the architecture, then each call, in order, then each that is picked by an argument.
-fn filter(calls: &[i64], flagged: &[Flagged]) -> Vec<libc::sock_filter> {
+/// A program of classic BPF: the architecture, then each call, in order, then each that is picked by an argument, and of
+/// those that are picked the mark.
+fn filter(calls: &[i64], flagged: &[Flagged], mark: u64) -> Vec<libc::sock_filter> {
     let load = |at: u32| step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, at);
     let equals = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
     let has = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
@@ -72,7 +78,7 @@ fn filter(calls: &[i64], flagged: &[Flagged]) -> Vec<libc::sock_filter> {
     // Over all calls, to what lets one through.
     all.push(step(equals, 0, len as u8 + 1, ARCH));
     all.push(load(AT_NUMBER));
-    // Over all that follows, to what has a call answered.
+    // Over all that follows, to what looks for the mark.
     let after = |at: usize| (len - at) as u8;
     all.extend((0..).zip(calls).map(|(at, call)| step(equals, after(at), 0, *call as u32)));
     for (number, Flagged { call, argument, bits }) in (0..).zip(flagged) {
@@ -80,6 +86,13 @@ fn filter(calls: &[i64], flagged: &[Flagged]) -> Vec<libc::sock_filter> {
         all.push(step(equals, 0, FLAGGED_LEN as u8 - 1, *call as u32));
         all.push(load(AT_ARGUMENTS + 8 * argument));
         all.push(step(has, after(jump), after(jump) - 1, *bits));
+    }
+    all.push(end(libc::SECCOMP_RET_ALLOW));
+    // Low half first: both architectures are little-endian.
+    for half in 0..2 {
+        all.push(load(AT_ARGUMENTS + 8 * MARKED + 4 * half));
+        let to_answer = (MARK_LEN - 2 - 2 * half as usize) as u8;
+        all.push(step(equals, 0, to_answer, (mark >> (32 * half)) as u32));
     }
     all.push(end(libc::SECCOMP_RET_ALLOW));
     all.push(end(libc::SECCOMP_RET_USER_NOTIF));
@@ -249,8 +262,20 @@ impl Listener {
 mod tests {
     use super::*;
 
+    const MARK: u64 = 0x1234_5678_9abc_def0;
+
     /// What a filter says of a call, as the kernel would run it.
     fn verdict(filter: &[libc::sock_filter], arch: u32, number: u32, third: u32) -> u32 {
+        verdict_of(filter, arch, number, (third, 0))
+    }
+
+    /// The same of one with a sixth argument.
+    fn verdict_of(
+        filter: &[libc::sock_filter],
+        arch: u32,
+        number: u32,
+        (third, sixth): (u32, u64),
+    ) -> u32 {
         let (mut at, mut loaded) = (0, 0);
         loop {
             let step = filter[at];
@@ -262,6 +287,8 @@ mod tests {
                         AT_NUMBER => number,
                         // linux/seccomp.h: four bytes each, then the instruction's address of eight.
                         32 => third,
+                        56 => sixth as u32,
+                        60 => (sixth >> 32) as u32,
                         other => panic!("{other}"),
                     };
                 }
@@ -278,7 +305,7 @@ mod tests {
     fn a_filter_picks_the_calls_of_this_architecture() {
         for count in [0, 1, 7, CALLS_MAX] {
             let calls: Vec<i64> = (100..).take(count).collect();
-            let filter = filter(&calls, &[]);
+            let filter = filter(&calls, &[], MARK);
             for number in 90..320 {
                 let is_one = calls.contains(&number);
                 let action =
@@ -287,7 +314,7 @@ mod tests {
                 assert_eq!(verdict(&filter, !ARCH, number as u32, 0), libc::SECCOMP_RET_ALLOW);
             }
         }
-        assert!(answer_elsewhere(&[0; CALLS_MAX + 1], &[]).is_err());
+        assert!(answer_elsewhere(&[0; CALLS_MAX + 1], &[], MARK).is_err());
     }
 
     #[test]
@@ -296,7 +323,7 @@ mod tests {
             let calls: Vec<i64> = (100..).take(count).collect();
             let flagged: Vec<_> =
                 (400..).take(others).map(|call| Flagged { call, argument: 2, bits: 5 }).collect();
-            let filter = filter(&calls, &flagged);
+            let filter = filter(&calls, &flagged, MARK);
             for number in 90..420 {
                 for third in 0..16 {
                     let is_flagged = (400..400 + others as i64).contains(&number) && third & 5 != 0;
@@ -313,6 +340,19 @@ mod tests {
     }
 
     #[test]
+    fn a_filter_leaves_marked_calls_to_the_kernel() {
+        let flagged = [Flagged { call: 400, argument: 2, bits: 5 }];
+        let filter = filter(&[100, 101], &flagged, MARK);
+        for number in [100, 101, 400] {
+            let of = |sixth| verdict_of(&filter, ARCH, number, (1, sixth));
+            assert_eq!(of(MARK), libc::SECCOMP_RET_ALLOW, "{number}");
+            for other in [0, MARK as u32 as u64, MARK >> 32 << 32, !MARK, MARK + 1] {
+                assert_eq!(of(other), libc::SECCOMP_RET_USER_NOTIF, "{number}, {other:x}");
+            }
+        }
+    }
+
+    #[test]
     fn calls_of_a_thread_are_answered_by_another() {
         use crate::calls;
         use std::sync::mpsc::channel;
@@ -320,8 +360,8 @@ mod tests {
         // The filter is that thread's for good.
         let caller = std::thread::spawn(move || {
             let near = calls::socket(libc::AF_INET).unwrap();
-            tell.send(answer_elsewhere(&[libc::SYS_shutdown, libc::SYS_listen], &[]).unwrap())
-                .unwrap();
+            let calls = [libc::SYS_shutdown, libc::SYS_listen];
+            tell.send(answer_elsewhere(&calls, &[], MARK).unwrap()).unwrap();
             let first = calls::shutdown(&near, libc::SHUT_RDWR);
             let second = calls::shutdown(&near, libc::SHUT_RDWR);
             let new = calls::listen(&near, 1).unwrap();

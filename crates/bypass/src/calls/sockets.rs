@@ -7,6 +7,7 @@ use crate::connection;
 use crate::os;
 use crate::real::real;
 use crate::session;
+use crate::trap::trap;
 
 /// A connection as a call has made it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -71,8 +72,13 @@ pub unsafe extern "C-unwind" fn accept(
     len: *mut socklen_t,
 ) -> c_int {
     // SAFETY: the program's call.
-    let new =
-        unsafe { real!(accept(fd, name, len): fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int) };
+    let new = unsafe {
+        if session::has_supervisor() {
+            cancel::within(move || trap!(libc::SYS_accept4, fd, name, len, 0)) as c_int
+        } else {
+            real!(accept(fd, name, len): fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int)
+        }
+    };
     cancel::after(move || begin(new, Begun::Accepted));
     new
 }
@@ -88,8 +94,12 @@ pub unsafe extern "C-unwind" fn accept4(
 ) -> c_int {
     // SAFETY: the program's call.
     let new = unsafe {
-        real!(accept4(fd, name, len, flags):
-            fn(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int)
+        if session::has_supervisor() {
+            cancel::within(move || trap!(libc::SYS_accept4, fd, name, len, flags)) as c_int
+        } else {
+            real!(accept4(fd, name, len, flags):
+                fn(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int)
+        }
     };
     cancel::after(move || begin(new, Begun::Accepted));
     new
@@ -118,8 +128,13 @@ unsafe fn connect_here(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int 
         connection.restore(handoff::RestoreReason::Unserved);
     }
     // SAFETY: the program's call.
-    let result =
-        unsafe { real!(connect(fd, to, len): fn(c_int, *const sockaddr, socklen_t) -> c_int) };
+    let result = unsafe {
+        if session::has_supervisor() {
+            cancel::within(move || trap!(libc::SYS_connect, fd, to, len)) as c_int
+        } else {
+            real!(connect(fd, to, len): fn(c_int, *const sockaddr, socklen_t) -> c_int)
+        }
+    };
     let begun = result == 0 || os::errno() == libc::EINPROGRESS || os::errno() == libc::EINTR;
     if begun {
         match connection::at(fd) {

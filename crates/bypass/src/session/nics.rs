@@ -228,6 +228,11 @@ pub(crate) fn splices() -> bool {
     told().as_ref().is_some_and(|told| told.splices)
 }
 
+/// Whether a supervisor answers what comes past this library, and would give pairs in place of what is to come to it.
+pub(crate) fn has_supervisor() -> bool {
+    told().as_ref().is_some_and(|told| told.has_supervisor)
+}
+
 /// Another number says that another session has begun.
 #[inline]
 pub(crate) fn generation() -> u32 {

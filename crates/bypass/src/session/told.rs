@@ -15,6 +15,8 @@ pub(super) struct Told {
     pub(super) policy: Option<Policy>,
     /// What goes from one connection to another by a pipe, the NIC may move by itself.
     pub(super) splices: bool,
+    /// A supervisor answers calls that come past the library.
+    pub(super) has_supervisor: bool,
 }
 
 /// Files of a folder, each of a wharf.
@@ -35,8 +37,14 @@ pub(super) fn told() -> &'static Option<Told> {
         let text = std::env::var_os("WHARF_HANDOFF")?.into_vec();
         let policy = std::env::var("WHARF_HANDOFF_POLICY").ok();
         let policy = policy.map(|text| text.parse()).transpose().ok()?;
-        let splices = std::env::var_os("WHARF_HANDOFF_SPLICE").is_some_and(|on| on == "1");
-        let mut told = Told { addresses: Vec::new(), folders: Vec::new(), policy, splices };
+        let is_on = |name: &str| std::env::var_os(name).is_some_and(|on| on == "1");
+        let mut told = Told {
+            addresses: Vec::new(),
+            folders: Vec::new(),
+            policy,
+            splices: is_on("WHARF_HANDOFF_SPLICE"),
+            has_supervisor: is_on("WHARF_HANDOFF_SUPERVISOR"),
+        };
         // No name of an interface has a space.
         for one in text.split(|byte| *byte == b' ').filter(|one| !one.is_empty()) {
             match folder(one) {

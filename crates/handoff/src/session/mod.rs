@@ -29,6 +29,7 @@ pub mod status;
 
 pub use layout::{Area, BadLayout, Layout, Shared};
 pub use message::{
-    BUILD, BUILD_NOTE, MESSAGE_LEN, Message, MessageError, NICS_MAX, VERSION, Welcome,
+    BUILD, BUILD_NOTE, MESSAGE_LEN, Message, MessageError, NICS_MAX, PAST_SUPERVISOR, VERSION,
+    Welcome,
 };
 pub use said::{ASKS, Ends, POLICY_MAX, PolicyText, Said};

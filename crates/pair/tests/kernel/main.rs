@@ -70,7 +70,8 @@ impl Program {
                 let (tell, told) = channel::<OwnedFd>();
                 // The filter is that thread's, and what it starts has it.
                 let starter = std::thread::spawn(move || {
-                    tell.send(sys::seccomp::answer_elsewhere(CALLS, FLAGGED).unwrap()).unwrap();
+                    tell.send(sys::seccomp::answer_elsewhere(CALLS, FLAGGED, u64::MAX).unwrap())
+                        .unwrap();
                     command.spawn().unwrap()
                 });
                 let mut supervisor = Supervisor::new(told.recv().unwrap()).unwrap();

@@ -30,6 +30,8 @@ use crate::loaded::{ADDRESS_VARIABLE, POLICY_VARIABLE, addresses, before_others,
                         wharf run --nic nic0,nic1 -- nginx -g 'daemon off;'\n\n\
                         Example: a program that uses io_uring:\n  \
                         wharf run --bypass pair -- server\n\n\
+                        Example: a script that starts servers in C and in Go:\n  \
+                        wharf run --bypass both -- ./servers.sh\n\n\
                         Example: a proxy between connections, of which the NIC moves what it can:\n  \
                         wharf run --splice -- haproxy -db -f proxy.cfg\n\n\
                         Example: a program that speaks verbs, with no RDMA hardware and no kernel module:\n  \
@@ -44,7 +46,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
     /// How the program is reached: by a library that is loaded into it, or by pairs of Unix sockets in place of its
-    /// connections, as static programs and those in Go need it. Without it wharf looks at the program
+    /// connections, as static programs and those in Go need it, or by both, each where it reaches. Without it wharf looks at
+    /// the program
     #[arg(long, value_enum, value_name = "WAY")]
     bypass: Option<Bypass>,
     /// What the program moves by splice(2) and a pipe from one connection to another, again and again, the NIC goes on to move
@@ -68,10 +71,15 @@ pub(crate) enum Bypass {
     Preload,
     /// It gets pairs of Unix sockets in place of its connections
     Pair,
+    /// A library is loaded where one can be: into the program, and into what it starts; what makes its calls past that
+    /// gets pairs
+    Both,
 }
 
 /// Whether `--splice` was said.
 const SPLICE_VARIABLE: &str = "WHARF_HANDOFF_SPLICE";
+/// Whether a supervisor answers what comes past the library.
+const SUPERVISOR_VARIABLE: &str = "WHARF_HANDOFF_SUPERVISOR";
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     if args.rdma { with_verbs(args) } else { with_handoff(args) }
@@ -103,15 +111,16 @@ fn with_handoff(args: &RunArgs) -> Result<(), Error> {
     }
     let mut command = Command::new(&path);
     command.arg0(program).args(arguments);
-    match bypass {
-        Bypass::Preload => {
-            command.env("LD_PRELOAD", before_others(library)).envs(environment);
-        }
-        Bypass::Pair => {
-            // The supervisor is a program whose connections the NIC runs.
-            environment.push(("LD_PRELOAD", library.into_os_string()));
-            pair::begin(&environment)?;
-        }
+    if bypass != Bypass::Pair {
+        command.env("LD_PRELOAD", before_others(library.clone())).envs(environment.clone());
+    }
+    if bypass == Bypass::Both {
+        command.env(SUPERVISOR_VARIABLE, "1");
+    }
+    if bypass != Bypass::Preload {
+        // The supervisor is a program whose connections the NIC runs.
+        environment.push(("LD_PRELOAD", library.into_os_string()));
+        pair::begin(&environment)?;
     }
     become_it(command, &path)
 }

@@ -13,6 +13,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use handoff::session::PAST_SUPERVISOR;
 use pair::{CALLS, FLAGGED, Supervisor};
 use sys::capability::{DAC_OVERRIDE, SYS_PTRACE};
 use sys::packets::PacketSocket;
@@ -44,10 +45,11 @@ pub(super) fn begin(environment: &[(&str, OsString)]) -> Result<(), Error> {
     if !ended.success() {
         return Err(cannot(io::Error::other(format!("it has ended ({ended})"))));
     }
-    let listener = seccomp::answer_elsewhere(CALLS, FLAGGED).map_err(|cause| match cause.kind() {
+    let listener = seccomp::answer_elsewhere(CALLS, FLAGGED, PAST_SUPERVISOR);
+    let listener = listener.map_err(|cause| match cause.kind() {
         io::ErrorKind::ResourceBusy => Error::Usage(
             "another supervisor of system calls is there already (seccomp), and there can be one only: run it outside of \
-             that, or without --bypass pair"
+             that, or with --bypass preload"
                 .to_owned(),
         ),
         _ => cannot(cause),

@@ -59,6 +59,10 @@ pub(super) fn check(path: &Path, asked: Option<Bypass>) -> Result<Bypass, Error>
                 }
                 return match (asked, loads_none(&elf)) {
                     (Some(Bypass::Preload), Some(why)) => refuse(&format!("{whose}{why}")),
+                    // Its linker would end it, for a library that it cannot load.
+                    (Some(Bypass::Both), Some(why)) if other_linker(&elf).is_some() => {
+                        refuse(&format!("{whose}{why}: use --bypass pair"))
+                    }
                     (Some(asked), _) => Ok(asked),
                     (None, Some(_)) => Ok(Bypass::Pair),
                     (None, None) => Ok(Bypass::Preload),
@@ -89,23 +93,25 @@ pub(super) fn check(path: &Path, asked: Option<Bypass>) -> Result<Bypass, Error>
 
 /// Why a library is not loaded into this program, or does not see what it does.
 fn loads_none(elf: &Elf) -> Option<String> {
-    let linker = elf.interpreter.as_deref();
-    let name = linker.map(|linker| Path::new(OsStr::from_bytes(linker)).file_name());
-    match name {
-        None => {
-            return Some("it is statically linked, and then nothing is loaded into it".to_owned());
-        }
-        Some(Some(name)) if name.as_bytes() == LINKER => {}
-        Some(_) => {
-            let linker = String::from_utf8_lossy(linker.unwrap_or_default()).into_owned();
-            return Some(format!(
-                "it is linked with another libc than glibc ({linker}), which the library needs"
-            ));
-        }
+    if elf.interpreter.is_none() {
+        return Some("it is statically linked, and then nothing is loaded into it".to_owned());
+    }
+    if let Some(linker) = other_linker(elf) {
+        let linker = String::from_utf8_lossy(linker);
+        return Some(format!(
+            "it is linked with another libc than glibc ({linker}), which the library needs"
+        ));
     }
     elf.has_note_of(GO).then(|| {
         "it is written in Go, which makes its system calls itself, past the library".to_owned()
     })
+}
+
+/// Its dynamic linker, if that is another libc's.
+fn other_linker(elf: &Elf) -> Option<&[u8]> {
+    let linker = elf.interpreter.as_deref()?;
+    let name = Path::new(OsStr::from_bytes(linker)).file_name();
+    (name != Some(OsStr::from_bytes(LINKER))).then_some(linker)
 }
 
 /// What rights its user gains by this program: of another user, or with other rights, it is out of reach.
@@ -195,6 +201,9 @@ mod tests {
             assert_eq!(by_itself, expected, "{name}");
             let by_pairs = check(&path, Some(Bypass::Pair)).ok();
             assert_eq!(by_pairs, expected.map(|_| Bypass::Pair), "{name}");
+            let by_both = check(&path, Some(Bypass::Both)).ok();
+            let could = expected.is_some() && name != "musl";
+            assert_eq!(by_both, could.then_some(Bypass::Both), "{name}");
             let line = format!("#!{} -x\n", path.display());
             let why = refusal(&folder.put("script", line.as_bytes()));
             assert!(why.contains(part), "{name} by a script: {why}");

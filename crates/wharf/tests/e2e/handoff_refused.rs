@@ -141,6 +141,10 @@ fn programs_into_which_no_library_is_loaded_are_refused() {
         refused(&script, &format!("of its interpreter {path}: "));
         let by_env = format!("#!/usr/bin/env {path}\n");
         refused(&folder.put("by-env", by_env.as_bytes(), 0o755), part);
+        if name == "musl" {
+            let both = ["--bypass", "both", "--", &path];
+            is_refused(&up.hosts.server, &mut runs(&both), "use --bypass pair");
+        }
         if matches!(name, "narrow" | "text") {
             is_refused(&up.hosts.server, &mut runs(&["--", &path]), part);
             is_refused(&up.hosts.server, &mut runs(&["--bypass", "pair", "--", &path]), part);

@@ -1,5 +1,6 @@
 //! Programs as users have them, unmodified under `wharf run`: every byte compared, and their connections on the NIC.
 
+mod both;
 mod clients;
 mod http;
 mod pairs;

@@ -274,7 +274,7 @@ fn a_socket_that_is_not_a_pair_stays_with_the_kernel() {
 }
 
 /// Whether the supervisor of a program runs on the server.
-fn supervisors(stage: &Stage) -> Vec<u32> {
+pub(super) fn supervisors(stage: &Stage) -> Vec<u32> {
     let is_one = |pid: &u32| {
         std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "nic-pair\n")
     };
