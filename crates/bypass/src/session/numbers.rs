@@ -8,6 +8,8 @@ use crate::os;
 const FREE: usize = 0;
 /// Of a connection that was closed, and that wharf may still have.
 const LEFT: usize = 1;
+/// How many of those that were left last are looked at before others are.
+const LAST: usize = 32;
 
 /// See the module's documentation. An owner is a number that is neither of these two.
 pub(super) struct Numbers {
@@ -16,6 +18,9 @@ pub(super) struct Numbers {
     spare: AtomicI32,
     /// No number below is free.
     first: AtomicU32,
+    /// Those that were left last, each plus one, and how many there were so far.
+    last: [AtomicU32; LAST],
+    left: AtomicUsize,
 }
 
 impl Numbers {
@@ -25,10 +30,13 @@ impl Numbers {
             owners: os::keep_each(count as usize, |_| AtomicUsize::new(FREE))?,
             spare: AtomicI32::new(count as i32),
             first: AtomicU32::new(0),
+            last: [const { AtomicU32::new(0) }; LAST],
+            left: AtomicUsize::new(0),
         })
     }
 
-    /// One that is free, or was left and `is_free` by now: the lowest, whose memory was used before.
+    /// One that is free, or was left and `is_free` by now: of those that were left last, or else the lowest. The memory of its
+    /// rings was used before, and may be there still.
     pub(super) fn take(&self, owner: usize, is_free: impl Fn(u32) -> bool) -> Option<u32> {
         if self.spare.load(Ordering::Relaxed) <= 0 {
             return None;
@@ -41,6 +49,12 @@ impl Numbers {
             let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
             may_take && place.compare_exchange(old, owner, success, failure).is_ok()
         };
+        let mut last =
+            self.last.iter().filter_map(|one| one.load(Ordering::Relaxed).checked_sub(1));
+        if let Some(number) = last.find(is_taken) {
+            self.spare.fetch_sub(1, Ordering::Relaxed);
+            return Some(number);
+        }
         let number = (first..self.owners.len() as u32).chain(0..first).find(is_taken)?;
         self.spare.fetch_sub(1, Ordering::Relaxed);
         let next = number + 1;
@@ -58,6 +72,8 @@ impl Numbers {
     /// It is free when wharf has done with it.
     pub(super) fn leave(&self, number: u32) {
         self.change(number, LEFT);
+        let at = self.left.fetch_add(1, Ordering::Relaxed) % LAST;
+        self.last[at].store(number + 1, Ordering::Relaxed);
     }
 
     fn change(&self, number: u32, to: usize) {
