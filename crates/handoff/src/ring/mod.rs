@@ -120,6 +120,11 @@ impl<'a> Ring<'a> {
         self.data.capacity()
     }
 
+    /// Bytes from the beginning of its memory that it has used since it was begun, at most.
+    pub fn used(&self) -> usize {
+        2 * self.classes().size(self.extents().current.class) as usize
+    }
+
     fn classes(&self) -> Classes {
         self.data.classes
     }

@@ -76,6 +76,13 @@ impl SharedProcess {
         first.into_iter().chain(seen).chain(bells).collect()
     }
 
+    /// Bytes that the rings of a connection take, as far as it is known: the process may say so as it likes.
+    pub(super) fn room_of(&self, cid: handoff::Cid) -> usize {
+        let area = Shared::new(self.layout, self.words()).ok().and_then(|shared| shared.area(cid));
+        let rings = area.into_iter().flat_map(|area| [area.send(), area.receive()]);
+        rings.flatten().map(|ring| ring.used()).sum()
+    }
+
     /// The room that the rings of a connection take goes back to the operating system, unless the process is reading it
     /// where it lies: then it stays the process's until the connection's number is used anew.
     pub(super) fn give_back(&self, cid: handoff::Cid) {

@@ -9,6 +9,7 @@ use super::at_kernel::AtKernel;
 use super::host::Host;
 use super::no_memory::NoMemory;
 use super::quotas::Quotas;
+use super::rooms::Rooms;
 use super::ways::Ways;
 use crate::handoff::guard::ToGuard;
 use crate::lane::handoff::link::Key;
@@ -33,9 +34,34 @@ pub(super) struct Common {
     pub(super) going_back: usize,
     /// Of those on their way back, the ones that the kernel has no memory for.
     pub(super) no_memory: NoMemory,
+    /// The memory of those that are over.
+    pub(super) rooms: Rooms,
 }
 
 impl Common {
+    /// Nothing has moved yet. No user has more connections than `quota`.
+    pub(super) fn new(
+        (host, quota): (Host, u32),
+        (ways, beginnings): (Ways, Beginnings),
+        to_kernel: Option<ToKernel>,
+    ) -> Self {
+        Common {
+            host,
+            quotas: Quotas::new(quota),
+            ways,
+            beginnings,
+            guard: ToGuard::default(),
+            to_kernel,
+            counts: SideCounts::default(),
+            at_kernel: AtKernel::new(),
+            is_stopping: false,
+            wanted: VecDeque::new(),
+            going_back: 0,
+            no_memory: NoMemory::default(),
+            rooms: Rooms::default(),
+        }
+    }
+
     /// A place for a connection's record, if there is one.
     pub(super) fn take_place(&mut self) -> Option<u32> {
         self.beginnings.take_place().or_else(|| self.ways.next_left(sys::clock::now(), true))

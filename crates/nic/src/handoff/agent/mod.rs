@@ -11,10 +11,11 @@ mod kernel;
 mod listed;
 mod no_memory;
 mod quotas;
+mod rooms;
 mod session;
 pub(crate) mod ways;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,17 +37,14 @@ pub(crate) use self::host::Host;
 pub(crate) use self::listed::{Inquiry, List, at_kernel, path_of};
 pub use self::listed::{Listed, Selection, of_processes};
 
-use self::at_kernel::AtKernel;
 pub(crate) use self::at_kernel::Known;
 use self::common::Common;
 use self::crossing::Event;
-use self::no_memory::NoMemory;
-use self::quotas::Quotas;
 use self::session::{Next, Session};
 use self::ways::Ways;
 use super::Listener;
+use super::guard::Message;
 use super::guard::store::ToStore;
-use super::guard::{Message, ToGuard};
 use super::process::SharedProcess;
 use crate::handle::Wake;
 use crate::lane::handoff::link::{ToAgent, Way};
@@ -160,7 +158,6 @@ impl Agent {
         set.add(bell.0.as_fd(), WAKE)?;
         set.add(listener.socket.as_fd(), LISTENER)?;
         host.descriptors().try_for_each(|changes| set.add(changes, CHANGES))?;
-        let counts = SideCounts::default();
         let inquiry = Inquiry::new(ways.all());
         let work = Work {
             set,
@@ -170,20 +167,7 @@ impl Agent {
             inbox,
             asked,
             sessions: HashMap::new(),
-            common: Common {
-                host,
-                quotas: Quotas::new(quota),
-                ways,
-                beginnings,
-                guard: ToGuard::default(),
-                to_kernel,
-                counts,
-                at_kernel: AtKernel::new(),
-                is_stopping: false,
-                wanted: VecDeque::new(),
-                going_back: 0,
-                no_memory: NoMemory::default(),
-            },
+            common: Common::new((host, quota), (ways, beginnings), to_kernel),
             mirror,
             policy: policy.to_string(),
             published: Arc::default(),
@@ -338,6 +322,7 @@ impl Work {
             self.have_back();
             self.thaw_again();
             self.sweep();
+            self.give_rooms();
             self.common.give_places();
             self.common.guard.flush();
             *self.published.lock().unwrap_or_else(PoisonError::into_inner) = self.common.counts;
@@ -440,6 +425,16 @@ impl Work {
             }
         }
         common.no_memory.give_back(due);
+    }
+
+    /// Gives the room of rings back that no connection has used again.
+    fn give_rooms(&mut self) {
+        while let Some(key) = self.common.rooms.next_due(Instant::now()) {
+            // The memory of a session that has ended is gone.
+            if let Some(session) = self.sessions.get(&key.session) {
+                session.give_back(key.cid);
+            }
+        }
     }
 
     /// How long to wait for something to do, in milliseconds.

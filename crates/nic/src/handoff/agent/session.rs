@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use ::tcp::FourTuple;
 use ::tcp::repair::Repair;
@@ -39,6 +40,8 @@ struct Connection {
     offered: Option<(Offered, Standing)>,
     /// Of its record, which is there while the kernel does not have the connection.
     place: u32,
+    /// Bytes that the rings of its number took before.
+    room: usize,
     /// Why it goes back, once that is known.
     back: Option<RestoreReason>,
     /// It goes back when the kernel has memory for it, which hears of its peer then.
@@ -141,7 +144,7 @@ impl Session {
             FromProcess::Close(cid) => {
                 if let Some(connection) = self.connections.get_mut(&cid) {
                     connection.is_closed = true;
-                    self.free(cid);
+                    self.free(cid, common);
                 }
                 Ok(())
             }
@@ -205,11 +208,13 @@ impl Session {
         self.tell(cid, Status::at(Place::Moving));
         let epoch = self.epochs.get(&cid).copied().unwrap_or_default();
         let key = Key { session: self.number, cid };
+        let room = common.rooms.take(key);
         let (path, next_hop) = (offered.0.path(), offered.1.next_hop);
         let connection = Connection {
             crossing: Crossing::new((key, epoch), path, next_hop, place),
             offered: Some(offered),
             place,
+            room,
             back: None,
             waiting: None,
             is_wanted: false,
@@ -496,28 +501,39 @@ impl Session {
                 if let Some(why) = why {
                     common.at_kernel.remember(&offered, offered.path(), self.peer, why);
                 }
-                let epoch = connection.crossing.epoch();
-                self.connections.remove(&cid);
-                self.epochs.insert(cid, epoch);
-                self.process.give_back(cid);
+                self.remove(cid, common);
                 self.tell(cid, Status { why, ..Status::at(Place::Os) });
                 offered.release();
                 return;
             }
         }
-        self.free(cid);
+        self.free(cid, common);
+    }
+
+    /// The number may have another connection, for which the room of its rings stays, if there is not too much of that.
+    fn remove(&mut self, cid: Cid, common: &mut Common) {
+        let Some(connection) = self.connections.remove(&cid) else { return };
+        self.epochs.insert(cid, connection.crossing.epoch());
+        // A connection before it may have had more.
+        let room = connection.room.max(self.process.room_of(cid));
+        let key = Key { session: self.number, cid };
+        if !common.rooms.keep(key, room, Instant::now()) {
+            self.process.give_back(cid);
+        }
+    }
+
+    /// The room of a connection that is over goes back: there was no other of its number.
+    pub(super) fn give_back(&self, cid: Cid) {
+        self.process.give_back(cid);
     }
 
     /// The number is free if the connection is over, and the application has closed it.
-    fn free(&mut self, cid: Cid) {
+    fn free(&mut self, cid: Cid, common: &mut Common) {
         let is_free = |c: &Connection| c.is_closed && c.offered.is_none();
         if !self.connections.get(&cid).is_some_and(is_free) {
             return;
         }
-        if let Some(connection) = self.connections.remove(&cid) {
-            self.epochs.insert(cid, connection.crossing.epoch());
-        }
-        self.process.give_back(cid);
+        self.remove(cid, common);
         self.tell(cid, Status::at(Place::Free));
     }
 
