@@ -10,7 +10,7 @@ use crate::command::COMMAND_LEN;
 pub const SLOT_WORDS: usize = COMMAND_LEN / 8;
 
 /// Most commands of a ring.
-const SLOTS_MAX: usize = 1 << 16;
+pub const SLOTS_MAX: usize = 1 << 16;
 
 /// The memory of a ring of commands: how many were pushed, how many were popped, and the slots.
 #[derive(Clone, Copy, Debug)]

@@ -254,9 +254,7 @@ impl HandoffLane {
 
     fn end(&mut self, session: u32, now: Nanos) {
         let (stack, app) = self.lane.parts();
-        for number in app.all.of_session(session) {
-            app.orphan(number, stack, now);
-        }
+        app.orphan(session, stack, now);
         let worker = app.worker;
         if let Some(session) = app.session(session)
             && let Some(bell) = session.process().doorbell(worker)

@@ -2,6 +2,7 @@
 //! before is in the send ring; of a connection of the kernel's it has left with the call that wrote it, as far as the peer
 //! and the path had room (tcp_push). So the reset goes behind that. What there is no room for is lost, as there.
 
+use handoff::ring::receive;
 use tcp::Stack;
 use wire::Nanos;
 
@@ -31,5 +32,19 @@ impl Rings {
             false
         });
         self.resets.append(&mut left);
+    }
+
+    /// Whether there are bytes that the application has not read.
+    pub(super) fn has_unread(&self, number: u32, stack: &Stack) -> bool {
+        let Some(connection) = self.all.get(number) else { return false };
+        let Some(running) = &connection.engine else { return false };
+        let there = stack.connection(running.id).map_or(0, |engine| engine.readable_len());
+        let session = self.sessions.get(connection.key.session as usize).and_then(Option::as_ref);
+        let ring = session.and_then(|session| session.area(connection.key.cid)?.receive().ok());
+        // The engine has not been told what the application has read of late.
+        ring.is_some_and(|ring| {
+            let read = receive::Nic::resume(ring, running.receive).look();
+            read.is_ok_and(|read| there > read as usize)
+        })
     }
 }

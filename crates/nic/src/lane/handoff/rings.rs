@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use handoff::command::{NicCommand, NicControl, NicCounts, OsCommand, OsControl, OsCounts, os};
+use handoff::ring::command::SLOTS_MAX;
 use handoff::ring::{receive, send};
 use handoff::session::Area;
 use handoff::session::status::{self, Place, Status};
@@ -121,15 +122,21 @@ impl Rings {
     pub(super) fn take_commands(&mut self, stack: &mut Stack, now: Nanos) -> bool {
         let mut any = false;
         for session in 0..self.sessions.len() as u32 {
-            for _ in 0..COMMANDS {
-                let Rings { sessions, bad, .. } = self;
-                let Some(Some(process)) = sessions.get_mut(session as usize) else { break };
-                let Some(command) = process.pop(bad) else { break };
-                any = true;
-                self.command(session, command, stack, now);
-            }
+            any |= self.take_commands_of(session, COMMANDS, stack, now);
         }
         any
+    }
+
+    fn take_commands_of(&mut self, id: u32, most: usize, stack: &mut Stack, now: Nanos) -> bool {
+        for taken in 0..most {
+            let Rings { sessions, bad, .. } = self;
+            let session = sessions.get_mut(id as usize).and_then(Option::as_mut);
+            let Some(command) = session.and_then(|session| session.pop(bad)) else {
+                return taken > 0;
+            };
+            self.command(id, command, stack, now);
+        }
+        true
     }
 
     fn command(&mut self, session: u32, command: NicCommand, stack: &mut Stack, now: Nanos) {
@@ -200,6 +207,8 @@ impl Rings {
             NicControl::NotSentLowat(_) => {}
             NicControl::ShutdownRead => running.is_deaf = true,
             NicControl::ShutdownWrite => running.is_shut = true,
+            // Its process has ended, too.
+            NicControl::Close if running.is_closed => {}
             NicControl::Close if !has_unread => {
                 (running.is_shut, running.is_closed) = (true, true);
             }
@@ -233,23 +242,13 @@ impl Rings {
         }
     }
 
-    /// Whether there are bytes that the application has not read.
-    fn has_unread(&self, number: u32, stack: &Stack) -> bool {
-        let Some(connection) = self.all.get(number) else { return false };
-        let Some(running) = &connection.engine else { return false };
-        let there = stack.connection(running.id).map_or(0, |engine| engine.readable_len());
-        let session = self.sessions.get(connection.key.session as usize).and_then(Option::as_ref);
-        let ring = session.and_then(|session| session.area(connection.key.cid)?.receive().ok());
-        // The engine has not been told what the application has read of late.
-        ring.is_some_and(|ring| {
-            let read = receive::Nic::resume(ring, running.receive).look();
-            read.is_ok_and(|read| there > read as usize)
-        })
-    }
-
-    /// The process is gone: as the kernel does, what is queued is still sent.
-    pub(super) fn orphan(&mut self, number: u32, stack: &mut Stack, now: Nanos) {
-        self.apply(number, NicControl::Close, stack, now);
+    /// A process is gone. What it has closed before ends as it has said; of the others, as the kernel does, what is queued is
+    /// still sent.
+    pub(super) fn orphan(&mut self, session: u32, stack: &mut Stack, now: Nanos) {
+        self.take_commands_of(session, SLOTS_MAX, stack, now);
+        for number in self.all.of_session(session) {
+            self.apply(number, NicControl::Close, stack, now);
+        }
     }
 
     /// Moves bytes between the rings of a connection and the engine, and between its rings and another one's if they are lent,

@@ -224,6 +224,27 @@ fn what_was_written_leaves_though_bytes_come_as_it_is_closed() {
     assert_eq!(world.crossing.place(), Where::Closed);
 }
 
+/// A process resets a connection and ends at once: the NIC may find the one with the other.
+#[test]
+fn a_reset_is_one_though_the_process_ends() {
+    for turns in 0..3 {
+        let mut world = World::new((1, false), vec![255; 8], 0);
+        world.pick();
+        (0..10).for_each(|_| world.turn());
+        assert_eq!(world.crossing.place(), Where::Nic);
+        world.may_reset = true;
+        let cmd = handoff::command::NicControl::Abort;
+        world.command(Ctrl { cmd, ..Ctrl::new(CID, world.crossing.epoch()) }.into());
+        (0..turns).for_each(|_| world.turn());
+        world.ways.tell_all(|| ToWorker::End { session: 0 });
+        (0..20).for_each(|_| world.turn());
+        let peer = world.peer.node.stack.connection(world.peer_id);
+        let end = peer.map(|peer| (peer.end(), peer.ended_in()));
+        let reset = (Some(tcp::Reason::Reset), Some(tcp::State::Established));
+        assert_eq!(end, Some(reset), "after {turns} turns");
+    }
+}
+
 /// Application and peer wait for each other: the one writes what there is room for when the other has acknowledged all.
 #[test]
 fn a_send_ring_grows_that_is_full_whenever_it_is_not_empty() {
