@@ -3,6 +3,7 @@
 mod both;
 mod clients;
 mod http;
+mod killed;
 mod pairs;
 mod proxies;
 mod sessions;

@@ -17,12 +17,12 @@ use crate::setup::{Ip, copy};
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/handoff_programs/programs");
 /// Both ways.
-const LONG: usize = 20_000_000;
+pub(super) const LONG: usize = 20_000_000;
 
 impl Stage {
     /// Makes a program of a source, by this compiler and its arguments.
     pub(super) fn build(&self, source: &str, compiler: &[&str], behind: &[&str]) -> String {
-        let program = self.folder.text("program");
+        let program = self.folder.text(source.split('.').next().unwrap());
         let mut command = Command::new(compiler[0]);
         command.args(&compiler[1..]).args(["-o", &program]);
         command.arg(Path::new(SOURCES).join(source)).args(behind);
@@ -31,11 +31,16 @@ impl Stage {
         program
     }
 
-    /// The server of HTTP in Go, with files.
-    fn go(&self, policy: &str) -> (Program, Vec<(String, Vec<u8>)>) {
+    /// The server of HTTP in Go, with files of these lengths.
+    pub(super) fn go(&self, policy: &str, lengths: &[usize]) -> (Program, Vec<(String, Vec<u8>)>) {
         let program = self.build("server.go", &["go", "build"], &[]);
-        let files = files(&self.folder.0, &LENGTHS);
+        let files = files(&self.folder.0, lengths);
         (self.serve(policy, 8080, &[&program, "8080"]), files)
+    }
+
+    /// Where it serves by HTTP/2.
+    pub(super) fn url(&self, port: u16) -> String {
+        format!("https://{}:{port}/", Ip::V4.server())
     }
 
     /// wharf is killed, and another started: what was open goes on, and connections move again.
@@ -58,7 +63,7 @@ fn is_same(http: &mut Http, seed: u64) {
 #[test]
 fn a_server_in_go_runs_on_the_nic() {
     let Some(mut stage) = Stage::new(&["go"]) else { return };
-    let (_go, files) = stage.go("at_accept");
+    let (_go, files) = stage.go("at_accept", &LENGTHS);
     let mut open = load(&stage.hosts, 8080, &files, 20);
     stage.shows(8080, CONNECTIONS);
     stage.all_stayed();
@@ -77,7 +82,7 @@ fn a_server_in_go_runs_on_the_nic() {
 #[test]
 fn a_server_in_go_stays_with_the_kernel() {
     let Some(stage) = Stage::new(&["go"]) else { return };
-    let (_go, files) = stage.go("none");
+    let (_go, files) = stage.go("none", &LENGTHS);
     let mut open = load(&stage.hosts, 8080, &files, 12);
     is_same(&mut open[0], 1);
     assert_eq!(stage.on_nic(8080), 0);
@@ -94,7 +99,7 @@ fn http_2_of_go_runs_on_the_nic() {
     let mut curl = Command::new("curl");
     curl.args(["-sSk", "--http2", "--parallel", "-w", "%{http_version} %{num_connects}\\n"]);
     for (name, _) in &files {
-        let url = format!("https://{}:8443/{name}", Ip::V4.server());
+        let url = [stage.url(8443), name.clone()].concat();
         curl.args(["-o", &stage.folder.text(&format!("{name}.got")), &url]);
     }
     let ended = stage.hosts.client.output(&mut curl);
@@ -108,7 +113,7 @@ fn http_2_of_go_runs_on_the_nic() {
     assert!(stage.counter("handoff", "handoffs") >= 1, "{:?}", stage.counters());
     // A body as long the other way.
     let sent = stage.folder.text(&files[2].0);
-    let url = format!("https://{}:8443/", Ip::V4.server());
+    let url = stage.url(8443);
     let got = stage.folder.text("back");
     let mut curl = Command::new("curl");
     curl.args(["-sSk", "--http2", "--data-binary", &format!("@{sent}"), "-o", &got, &url]);
@@ -369,6 +374,19 @@ fn pairs_move_by_hand_while_bytes_pass() {
     assert!(server.runs(), "{}", server.wait());
 }
 
+/// The server in Go of an ordinary user, with files of these lengths.
+pub(super) fn ordinary(stage: &Stage, lengths: &[usize]) -> (Program, Vec<(String, Vec<u8>)>) {
+    let program = stage.build("server.go", &["go", "build"], &[]);
+    let files = files(&stage.folder.0, lengths);
+    let wharf = stage.folder.text("wharf");
+    copy(env!("CARGO_BIN_EXE_wharf").as_ref(), wharf.as_ref());
+    std::fs::copy(crate::handoff::library(), stage.folder.text("libwharf.so")).unwrap();
+    let mut run = Command::new("setpriv");
+    run.args(["--reuid", "4242", "--regid", "4242", "--clear-groups", &wharf, "run"]);
+    run.args(["--policy", "at_accept", "--", &program, "8080"]).current_dir(&stage.folder.0);
+    (stage.serves(run, 8080), files)
+}
+
 /// An ordinary user's program gains no rights by its filter, nor does it need any.
 #[test]
 fn an_ordinary_users_server_in_go_runs_on_the_nic() {
@@ -376,15 +394,7 @@ fn an_ordinary_users_server_in_go_runs_on_the_nic() {
         return;
     }
     let Some(stage) = Stage::new(&["go", "setpriv"]) else { return };
-    let program = stage.build("server.go", &["go", "build"], &[]);
-    let files = files(&stage.folder.0, &LENGTHS);
-    let wharf = stage.folder.text("wharf");
-    copy(env!("CARGO_BIN_EXE_wharf").as_ref(), wharf.as_ref());
-    std::fs::copy(crate::handoff::library(), stage.folder.text("libwharf.so")).unwrap();
-    let mut run = Command::new("setpriv");
-    run.args(["--reuid", "4242", "--regid", "4242", "--clear-groups", &wharf, "run"]);
-    run.args(["--policy", "at_accept", "--", &program, "8080"]).current_dir(&stage.folder.0);
-    let _go = stage.serves(run, 8080);
+    let (_go, files) = ordinary(&stage, &LENGTHS);
     let _open = load(&stage.hosts, 8080, &files, 8);
     stage.shows(8080, CONNECTIONS);
     stage.all_stayed();

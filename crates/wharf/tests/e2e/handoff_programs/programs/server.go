@@ -43,6 +43,10 @@ func main() {
 		}
 		files.ServeHTTP(w, r)
 	})
+	// What comes goes back as it comes. HTTP/1 of Go has no such thing.
+	http.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(w, r.Body)
+	})
 	http.HandleFunc("/names", func(w http.ResponseWriter, r *http.Request) {
 		local := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 		fmt.Fprintf(w, "%s %s", local, r.RemoteAddr)
