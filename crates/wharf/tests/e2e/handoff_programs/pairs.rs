@@ -104,13 +104,17 @@ fn http_2_of_go_runs_on_the_nic() {
     }
     let ended = stage.hosts.client.output(&mut curl);
     assert!(ended.status.success(), "{ended}");
-    let versions: Vec<&str> = ended.stdout.split_whitespace().step_by(2).collect();
+    let told: Vec<&str> = ended.stdout.split_whitespace().collect();
+    let versions: Vec<&str> = told.iter().step_by(2).copied().collect();
     assert_eq!(versions, ["2"; 3], "{ended}");
+    // One of them has made the connection.
+    let connections = told.iter().skip(1).step_by(2);
+    assert_eq!(connections.map(|count| count.parse::<u32>().unwrap()).sum::<u32>(), 1, "{ended}");
     for (name, bytes) in &files {
         let got = std::fs::read(stage.folder.path(&format!("{name}.got"))).unwrap();
         assert!(got == *bytes, "{name} has {} other bytes", got.len());
     }
-    assert!(stage.counter("handoff", "handoffs") >= 1, "{:?}", stage.counters());
+    stage.were_handed_off(0, 1);
     // A body as long the other way.
     let sent = stage.folder.text(&files[2].0);
     let url = stage.url(8443);
@@ -120,6 +124,7 @@ fn http_2_of_go_runs_on_the_nic() {
     let ended = stage.hosts.client.output(&mut curl);
     assert!(ended.status.success(), "{ended}");
     assert!(std::fs::read(got).unwrap() == files[2].1, "other bytes came back");
+    stage.were_handed_off(1, 1);
     stage.all_stayed();
 }
 
