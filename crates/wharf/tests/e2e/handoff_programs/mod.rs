@@ -4,6 +4,7 @@ mod both;
 mod clients;
 mod http;
 mod killed;
+mod names;
 mod pairs;
 mod proxies;
 mod sessions;
@@ -70,7 +71,7 @@ impl Stage {
             return None;
         }
         let hosts = Plan::new(Port::Auto).hosts()?;
-        give(&hosts.server, WIRE, &[Ip::V4], Ip::server);
+        give(&hosts.server, WIRE, &Ip::BOTH, Ip::server);
         let wharf = hosts.wharf_up(&MORE);
         Some(Stage { wharf, hosts, folder: Folder::new() })
     }
