@@ -6,6 +6,7 @@ mod http;
 mod killed;
 mod names;
 mod pairs;
+mod passed;
 mod proxies;
 mod sessions;
 mod stores;
