@@ -2,6 +2,7 @@
 
 mod both;
 mod clients;
+mod full;
 mod http;
 mod killed;
 mod names;
