@@ -13,6 +13,7 @@ mod sessions;
 mod stores;
 mod streams;
 mod threads;
+mod unread;
 mod web;
 
 use std::fs;
