@@ -167,6 +167,8 @@ impl Stage {
     fn restart_wharf(&mut self) {
         self.wharf.signal(Signal::Kill);
         assert!(wait_until(|| !self.wharf.runs() && guards(&self.hosts).is_empty()));
+        // What the guard has said, for a test that fails.
+        print!("{}", self.wharf.errors());
         self.wharf = self.hosts.wharf_up(&MORE);
     }
 }
