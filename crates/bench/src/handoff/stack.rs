@@ -140,7 +140,7 @@ fn run(
     let before = Spent::read(&testbed, &mut program)?;
     sleep(options.duration);
     let after = Spent::read(&testbed, &mut program)?;
-    let counts = packet::look(&testbed, program.id(), options.duration, doubts);
+    let counts = packet::look(&testbed, &[program.id()], options.duration, doubts);
     if let Some(error) = clients.error() {
         return Err(error);
     }

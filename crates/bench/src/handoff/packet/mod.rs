@@ -182,7 +182,7 @@ fn run(
     let before = Spent::read(&testbed, &mut program)?;
     sleep(options.duration);
     let after = Spent::read(&testbed, &mut program)?;
-    let counts = look(&testbed, program.id(), options.duration, doubts);
+    let counts = look(&testbed, &[program.id()], options.duration, doubts);
     if let Some(error) = clients.iter_mut().find_map(Clients::error) {
         return Err(error);
     }
@@ -195,16 +195,16 @@ fn run(
     Ok(after.since(&before, &counts, options.duration, doubts))
 }
 
-/// Where the program and the worker are, for a time beside that in which all is measured: looking takes time, too.
+/// Where the programs and the worker are, for a time beside that in which all is measured: looking takes time, too.
 /// Nothing is seen where something keeps it from that.
 pub(super) fn look(
     testbed: &Testbed,
-    program: u32,
+    programs: &[u32],
     duration: Duration,
     doubts: &mut Doubts,
 ) -> Counts {
     let worker = testbed.worker_thread().ok_or("wharf's worker has no name".to_owned());
-    let seen = worker.and_then(|worker| samples::look(program, worker, duration));
+    let seen = worker.and_then(|worker| samples::look(programs, worker, duration));
     seen.unwrap_or_else(|why| {
         doubts.blind = Some(why);
         Counts::new()

@@ -16,19 +16,19 @@ const AT_LEAST: Duration = Duration::from_secs(1);
 /// Where samples were: how many of each layer, and of all that were those threads'.
 pub(in crate::handoff) type Counts = BTreeMap<Layer, u64>;
 
-/// Looks at the threads of a program and at a worker for a time, or somewhat longer.
+/// Looks at the threads of programs and at a worker for a time, or somewhat longer.
 ///
 /// # Errors
 /// Why there are no samples, in words.
-pub(super) fn look(program: u32, worker: u32, duration: Duration) -> Result<Counts, String> {
+pub(super) fn look(programs: &[u32], worker: u32, duration: Duration) -> Result<Counts, String> {
     let file = std::env::temp_dir().join(format!("wharf-bench-{}.perf", std::process::id()));
     let whose = |thread| match thread {
-        id if id == program => Some(Whose::Program),
+        id if programs.contains(&id) => Some(Whose::Program),
         id if id == worker => Some(Whose::Worker),
         _ => None,
     };
-    let seen =
-        record(&file, [program, worker], duration.max(AT_LEAST)).and_then(|()| read(&file, whose));
+    let threads: Vec<u32> = programs.iter().copied().chain([worker]).collect();
+    let seen = record(&file, &threads, duration.max(AT_LEAST)).and_then(|()| read(&file, whose));
     // It lies in a directory for such files, should it stay.
     let _ = std::fs::remove_file(&file);
     let Seen { counts, kernel } = seen?;
@@ -44,8 +44,8 @@ pub(super) fn look(program: u32, worker: u32, duration: Duration) -> Result<Coun
 }
 
 /// Has perf write down what it sees until a program of its own, which sleeps, has ended: it starts that once it looks.
-fn record(file: &Path, threads: [u32; 2], duration: Duration) -> Result<(), String> {
-    let threads = threads.map(|id| id.to_string()).join(",");
+fn record(file: &Path, threads: &[u32], duration: Duration) -> Result<(), String> {
+    let threads = threads.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
     let mut perf = Command::new("perf");
     perf.args(["record", "-q", "-e", "cpu-clock", "-F", FREQUENCY, "-g", "-t", &threads, "-o"]);
     perf.arg(file).args(["--", "sleep", &duration.as_secs_f64().to_string()]);

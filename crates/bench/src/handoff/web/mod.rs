@@ -194,7 +194,7 @@ impl Site {
         let before = read();
         sleep(options.duration);
         let after = read();
-        let counts = packet::look(&testbed, nginx.id(), options.duration, doubts);
+        let counts = packet::look(&testbed, &[nginx.id()], options.duration, doubts);
         clients.end()?;
         // Those that last are there already but for some that have just ended, or others come for those.
         let are_there = are_enough(testbed.at_nic(), load.connections);
