@@ -27,7 +27,7 @@ use serde_json::Value;
 pub use self::instructions::count;
 pub use self::packet::Mix;
 pub use self::stack::{Sender, Setup};
-pub use self::web::Load;
+pub use self::web::{Load, respond};
 use crate::throughput::median;
 use crate::{Error, Figure, Report};
 

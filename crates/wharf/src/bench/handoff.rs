@@ -26,14 +26,15 @@ use crate::print;
 /// each part of the NIC, outside the kernel, with all connections at the NIC, and how many cache misses, in the paper's caches:
 /// by callgrind, where valgrind is there. stack: what a packet
 /// costs the host's own stack, by layer, with copies and without, with checksums and without, with one connection and
-/// 1,024, near and 20 ms away, and of nginx for 256 clients of 400 Kb/s. web: what nginx delivers of SPECweb99's static files, and what a packet costs then. policies: the same with
+/// 1,024, near and 20 ms away, and of nginx for 256 clients of 400 Kb/s. web: what nginx delivers of SPECweb99's static files, and with
+/// dynamic content by FastCGI, and what a packet costs then. policies: the same with
 /// all connections at the NIC, and with those that policies give it. splice: what haproxy passes on, and what a byte costs host and
 /// NIC, by the kernel's splice(2), on the NIC, and where the NIC moves the bytes itself (`wharf run --splice`).
 /// echo: one byte there and back. where says who runs the connections: the kernel (os), or wharf (nic). It needs the rights to make
 /// a TAP. Keep the machine quiet meanwhile.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example: everything, about half an hour:\n  wharf bench handoff --json > handoff.jsonl\n\n\
+    after_help = "Example: everything, about forty minutes:\n  wharf bench handoff --json > handoff.jsonl\n\n\
                         Example: what receiving over 256 connections costs:\n  \
                         wharf bench handoff --case profile --connections 256"
 )]
@@ -123,4 +124,14 @@ pub(crate) struct HandoffProgramArgs {
 
 pub(super) fn serve(args: &HandoffProgramArgs) -> Result<(), Error> {
     program::run(args.work, args.connections, args.call).map_err(Error::Io)
+}
+
+/// The responder of the web server of a run of `wharf bench handoff`, which starts it
+#[derive(Debug, Args)]
+pub(crate) struct HandoffResponderArgs {
+    files: PathBuf,
+}
+
+pub(super) fn respond(args: &HandoffResponderArgs) -> Result<(), Error> {
+    handoff::respond(&args.files).map_err(Error::Io)
 }

@@ -26,7 +26,7 @@ use degen::BenchDegenArgs;
 use fairness::BenchFairnessArgs;
 use gso::BenchGsoArgs;
 use gso_throughput::BenchGsoThroughputArgs;
-use handoff::{BenchHandoffArgs, HandoffProgramArgs};
+use handoff::{BenchHandoffArgs, HandoffProgramArgs, HandoffResponderArgs};
 use latency::BenchLatencyArgs;
 use load::BenchLoadArgs;
 use lro::BenchLroArgs;
@@ -72,6 +72,8 @@ pub(crate) enum BenchCommand {
     Handoff(BenchHandoffArgs),
     #[command(hide = true)]
     HandoffProgram(HandoffProgramArgs),
+    #[command(hide = true)]
+    HandoffResponder(HandoffResponderArgs),
     Rdma(BenchRdmaArgs),
     RdmaWan(BenchRdmaWanArgs),
     Paper(BenchPaperArgs),
@@ -88,6 +90,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
         BenchCommand::Fairness(args) => fairness::run(args, &mut printer)?,
         BenchCommand::Latency(args) => latency::run(args, &mut printer)?,
         BenchCommand::HandoffProgram(args) => return handoff::serve(args),
+        BenchCommand::HandoffResponder(args) => return handoff::respond(args),
         BenchCommand::Handoff(args) => handoff::run(args, &mut printer)?,
         BenchCommand::Rdma(args) => rdma::run(args, &mut printer)?,
         BenchCommand::RdmaWan(args) => rdma_wan::run(args, &mut printer)?,

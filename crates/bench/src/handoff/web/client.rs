@@ -1,5 +1,5 @@
-//! The clients of a web server: connections that ask for one file after the other, each no faster than a rate, and are
-//! opened again after some.
+//! The clients of a web server: connections that ask for one file or page after the other, each no faster than a rate, and
+//! are opened again after some.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,6 +14,7 @@ use sys::poll::Interest;
 
 use super::Load;
 use super::files::File;
+use super::request::Request;
 use crate::Error;
 use crate::hosts::Hosts;
 use crate::sink::io as failed;
@@ -57,7 +58,7 @@ impl Clients {
         Ok(Clients { got, thread: Some(thread) })
     }
 
-    /// Bytes of files, and files.
+    /// Bytes of files and pages, and how many those are.
     pub(super) fn got(&self) -> [u64; 2] {
         [&self.got.bytes, &self.got.answers].map(|count| count.load(Ordering::Relaxed))
     }
@@ -84,18 +85,18 @@ impl Drop for Clients {
 
 /// A connection, one after the other.
 #[derive(Debug)]
-struct Client {
+pub(super) struct Client {
     stream: Option<TcpStream>,
     /// How long it waits with its first connection before it asks, if it has not waited yet.
     begin: Option<u64>,
     /// Requests that it still has.
     left: u32,
     /// What is asked for, and when it was.
-    file: File,
+    request: Request,
     asked: u64,
     /// The answer's header as far as it is there, and bytes after it that are not.
     header: Vec<u8>,
-    body: Option<usize>,
+    pub(super) body: Option<usize>,
 }
 
 struct Crowd<'a> {
@@ -106,9 +107,10 @@ struct Crowd<'a> {
     clients: Vec<Client>,
     /// Those that wait, by when they go on.
     waiting: BinaryHeap<Reverse<(u64, usize)>>,
-    /// Numbers that were drawn.
+    /// Requests that were drawn.
     drawn: u64,
-    random: degen::Random,
+    files: degen::Random,
+    pages: degen::Random,
 }
 
 impl<'a> Crowd<'a> {
@@ -119,7 +121,7 @@ impl<'a> Crowd<'a> {
             stream: None,
             begin: begin.as_mut().and_then(Iterator::next),
             left: 0,
-            file: File::pick(0),
+            request: Request::pick(0, None),
             asked: 0,
             header: Vec::with_capacity(HEADER),
             body: None,
@@ -136,7 +138,8 @@ impl<'a> Crowd<'a> {
             clients: (0..connections).map(client).collect(),
             waiting: (0..connections).map(|number| Reverse((open(number), number))).collect(),
             drawn: 0,
-            random: degen::Random::new(1),
+            files: degen::Random::new(1),
+            pages: degen::Random::new(3),
         })
     }
 
@@ -163,7 +166,7 @@ impl<'a> Crowd<'a> {
         Ok(())
     }
 
-    /// Asks for the next file, over another connection if this one has no more requests.
+    /// Asks for something next, over another connection if this one has no more requests.
     fn go_on(&mut self, number: usize) -> io::Result<()> {
         let client = &mut self.clients[number];
         if client.stream.is_some() {
@@ -182,12 +185,11 @@ impl<'a> Crowd<'a> {
     fn ask(&mut self, number: usize) -> io::Result<()> {
         self.drawn += 1;
         let client = &mut self.clients[number];
-        client.file = File::pick(self.random.at(self.drawn));
+        let page = self.load.dynamic.then(|| self.pages.at(self.drawn));
+        client.request = Request::pick(self.files.at(self.drawn), page);
         client.left -= 1;
         client.asked = sys::clock::now();
-        let last = if client.left == 0 { "Connection: close\r\n" } else { "" };
-        let path = client.file.path();
-        let request = format!("GET /{path} HTTP/1.1\r\nHost: server\r\n{last}\r\n");
+        let request = client.request.text(client.left == 0);
         match &mut client.stream {
             Some(stream) => stream.write_all(request.as_bytes()),
             None => Ok(()),
@@ -242,7 +244,7 @@ impl<'a> Crowd<'a> {
     /// When the client may ask again.
     fn due(&self, number: usize) -> u64 {
         let client = &self.clients[number];
-        let bits = client.file.len() as u64 * 8;
+        let bits = client.request.answer_len() as u64 * 8;
         client.asked + self.load.rate.map_or(0, |rate| bits * SECOND / rate)
     }
 }
@@ -258,8 +260,8 @@ fn in_the_midst(random: &degen::Random, rate: u64) -> impl Iterator<Item = u64> 
 }
 
 impl Client {
-    /// Takes bytes of an answer: how many are of its file.
-    fn take(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    /// Takes bytes of an answer: how many are behind its header.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let wrong = |what: &str| io::Error::new(ErrorKind::InvalidData, what.to_owned());
         let body = match self.body {
             Some(_) => bytes.len(),
@@ -273,14 +275,14 @@ impl Client {
                     };
                 };
                 let header = std::str::from_utf8(&self.header[..end]).unwrap_or_default();
-                let length = format!("Content-Length: {}", self.file.len());
+                let length = format!("Content-Length: {}", self.request.answer_len());
                 if !header.starts_with("HTTP/1.1 200 ")
                     || !header.lines().any(|line| line == length)
                 {
-                    return Err(wrong("the server did not answer with the file"));
+                    return Err(wrong("the server did not answer with what it was asked for"));
                 }
                 self.header.clear();
-                self.body = Some(self.file.len());
+                self.body = Some(self.request.answer_len());
                 before + bytes.len() - (end + 4)
             }
         };
@@ -292,12 +294,17 @@ impl Client {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // a failed unwrap is the failed test
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn client() -> Client {
-        let (file, header) = (File::pick(0), Vec::new());
-        Client { stream: None, begin: None, left: 1, file, asked: 1, header, body: None }
+    /// One that has asked for that.
+    pub(crate) fn client(request: Request) -> Client {
+        let header = Vec::new();
+        Client { stream: None, begin: None, left: 1, request, asked: 1, header, body: None }
+    }
+
+    fn with_a_file() -> Client {
+        client(Request::pick(0, None))
     }
 
     #[test]
@@ -318,16 +325,16 @@ mod tests {
 
     #[test]
     fn an_answer_is_the_same_however_it_is_cut() {
-        let len = client().file.len();
+        let len = with_a_file().request.answer_len();
         let header = format!("HTTP/1.1 200 OK\r\nContent-Length: {len}\r\nX: y\r\n\r\n");
         let answer = [header.as_bytes(), &vec![0x55; len]].concat();
         for cut in 1..answer.len() {
-            let mut client = client();
+            let mut client = with_a_file();
             let (first, second) = answer.split_at(cut);
             assert_eq!(client.take(first).unwrap() + client.take(second).unwrap(), len);
             assert_eq!(client.body, Some(0));
         }
-        let mut client = client();
+        let mut client = with_a_file();
         assert!(client.take(&[&answer[..], b"x"].concat()).is_err());
     }
 
@@ -336,9 +343,9 @@ mod tests {
         for header in
             ["HTTP/1.1 404 Not Found\r\nContent-Length: 100\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n"]
         {
-            assert!(client().take(header.as_bytes()).is_err(), "{header}");
+            assert!(with_a_file().take(header.as_bytes()).is_err(), "{header}");
         }
-        assert!(client().take(&[b'x'; HEADER]).is_err());
-        assert_eq!(client().take(b"HTTP/1.1 2").unwrap(), 0);
+        assert!(with_a_file().take(&[b'x'; HEADER]).is_err());
+        assert_eq!(with_a_file().take(b"HTTP/1.1 2").unwrap(), 0);
     }
 }

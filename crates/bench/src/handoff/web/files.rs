@@ -78,6 +78,16 @@ impl File {
         format!("{}/{}-{}", self.directory, self.class, self.file)
     }
 
+    /// That of such a path.
+    pub(super) fn parse(path: &str) -> Option<File> {
+        let (directory, name) = path.split_once('/')?;
+        let (class, file) = name.split_once('-')?;
+        let below = |number: &str, count: usize| number.parse().ok().filter(|n| *n < count);
+        let directory = below(directory, DIRECTORIES)?;
+        let (class, file) = (below(class, CLASSES.len())?, below(file, FILES)?);
+        Some(File { directory, class, file })
+    }
+
     /// Its length in bytes.
     pub(super) fn len(self) -> usize {
         CLASSES[self.class].0 * (self.file + 1)

@@ -1,15 +1,21 @@
-//! A web server whose connections the kernel runs or the NIC: nginx with the static files of SPECweb99, as section 5 of
-//! "TCP Offload through Connection Handoff" has it. How much it delivers, and what a packet costs host and NIC.
+//! A web server whose connections the kernel runs or the NIC: nginx with SPECweb99's static files, and where it is asked
+//! for that with dynamic content, as section 5 of "TCP Offload through Connection Handoff" has it. How much it delivers,
+//! and what a packet costs host and NIC.
 
 mod client;
 mod files;
 mod nginx;
+mod page;
+mod request;
+mod responder;
 
 use std::thread::sleep;
 use std::time::Duration;
 
 use self::client::Clients;
 use self::files::Files;
+use self::responder::Responder;
+pub use self::responder::respond;
 use super::packet::{self, Doubts, Spent, are_enough};
 use super::testbed::Testbed;
 use super::{Case, Options, Place, Reading, Varied, report_runs};
@@ -24,7 +30,7 @@ const SETTLES: Duration = Duration::from_secs(3);
 pub struct Load {
     /// Connections at a time.
     pub connections: usize,
-    /// Files that each asks for before it is closed.
+    /// Files or pages that each asks for before it is closed.
     pub requests: u32,
     /// Bits a second that each receives at most.
     pub rate: Option<u64>,
@@ -32,6 +38,8 @@ pub struct Load {
     pub one_way: Duration,
     /// Whether wharf's worker and the server share a CPU.
     pub together: bool,
+    /// Whether 30 of 100 requests are for dynamic content.
+    pub dynamic: bool,
 }
 
 impl Load {
@@ -42,6 +50,7 @@ impl Load {
         rate: None,
         one_way: Duration::ZERO,
         together: false,
+        dynamic: false,
     };
 
     /// What each connection of a client of SPECweb99's receives at most.
@@ -53,14 +62,21 @@ impl Load {
     /// The 256 clients of the paper's Figure 1 (section 2), which are not said to be far away.
     pub const STACK: Load = Load { connections: 256, rate: Load::RATE, ..Load::FREE };
 
+    /// The 1,024 clients of section 5.2, with its rate through a path of 20 ms there and back.
+    const SIMULATED: Load =
+        Load { rate: Load::RATE, one_way: Duration::from_millis(10), ..Load::FREE };
+
     /// The paper's 64 clients of section 5.1, as fast as can be, and with connections that last; as many as in section 5.2,
-    /// also where wharf and the server share a CPU, and with the paper's rate through a path of 20 ms there and back.
-    pub const ALL: [Load; 5] = [
+    /// also where wharf and the server share a CPU, and with the paper's rate; and these with dynamic content, as fast as
+    /// can be and with the rate.
+    pub const ALL: [Load; 7] = [
         Load::PROTOTYPE,
         Load { requests: 1_000, ..Load::PROTOTYPE },
         Load::FREE,
         Load { together: true, ..Load::FREE },
-        Load { rate: Load::RATE, one_way: Duration::from_millis(10), ..Load::FREE },
+        Load::SIMULATED,
+        Load { dynamic: true, ..Load::FREE },
+        Load { dynamic: true, ..Load::SIMULATED },
     ];
 
     fn varied(&self, way: Way) -> Varied {
@@ -70,6 +86,7 @@ impl Load {
             ("requests_each", self.requests.into()),
             ("rate", self.rate.into()),
             ("one_way_ms", (self.one_way.as_millis() as u64).into()),
+            ("dynamic", self.dynamic.into()),
             ("cpus", if self.together { "shared" } else { "apart" }.into()),
         ]
     }
@@ -177,31 +194,37 @@ impl Site {
             testbed.under_control()?;
         }
         testbed.without_offloads()?;
-        let Some(nginx) = nginx::start(&testbed, (way.place(), way.policy()), &self.files)? else {
+        let start = || Responder::start(&testbed, self.files.root());
+        let responder = load.dynamic.then(start).transpose()?;
+        let place = (way.place(), way.policy());
+        let Some(nginx) = nginx::start(&testbed, place, &self.files, load.dynamic)? else {
             doubts.without_web = true;
             return Ok(None);
         };
+        let programs: Vec<u32> =
+            [nginx.id()].into_iter().chain(responder.as_ref().map(Responder::id)).collect();
         if load.together {
-            testbed.join(nginx.id())?;
+            programs.iter().try_for_each(|program| testbed.join(*program))?;
         }
         let handoffs = || testbed.counter("handoffs");
         let clients = testbed.aside(|| Clients::start(&testbed.hosts, nginx.to, load))?;
         sleep(SETTLES);
         let read = || {
             let [bytes, answers] = clients.got();
-            (Spent::of(&testbed, bytes, nginx.cpu()), answers, handoffs())
+            let cpu = nginx.cpu() + responder.as_ref().map_or(0, Responder::cpu);
+            (Spent::of(&testbed, bytes, cpu), answers, handoffs())
         };
         let before = read();
         sleep(options.duration);
         let after = read();
-        let counts = packet::look(&testbed, &[nginx.id()], options.duration, doubts);
+        let counts = packet::look(&testbed, &programs, options.duration, doubts);
         clients.end()?;
         // Those that last are there already but for some that have just ended, or others come for those.
         let are_there = are_enough(testbed.at_nic(), load.connections);
         if way == Way::Nic && after.2 == before.2 && !are_there {
             return Err(testbed.stayed());
         }
-        drop(nginx);
+        drop((nginx, responder));
         testbed.stop()?;
         let mut readings = after.0.since(&before.0, &counts, options.duration, doubts);
         let per_second = |count: u64| count as f64 / options.duration.as_secs_f64();
