@@ -97,7 +97,7 @@ proptest! {
                 2 => {
                     let new = bytes(&mut next, count);
                     let most = count as u32 / 2;
-                    let took = app.send_pieces(new.chunks(7), most).unwrap() as usize;
+                    let took = app.begin().unwrap().send_pieces(new.chunks(7), most).unwrap() as usize;
                     prop_assert_eq!(took, (count / 2).min(64 - there.len()));
                     there.extend(&new[..took]);
                 }
@@ -105,7 +105,7 @@ proptest! {
                     // Less is written than there is room for.
                     let new = bytes(&mut next, count / 2);
                     let room = (64 - there.len()).min(count);
-                    let took = app.fill(count as u32, |pieces| {
+                    let took = app.begin().unwrap().fill(count as u32, |pieces| {
                         assert_eq!(pieces[0].len + pieces[1].len, room);
                         write_at(pieces, &new)
                     });

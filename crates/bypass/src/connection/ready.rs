@@ -87,11 +87,10 @@ impl Connection {
     /// Whether a third of what may wait to be acknowledged is free (sk_stream_is_writeable).
     pub(super) fn has_room(&self, at: &AtNic) -> Result<bool, Lost> {
         let Ok(ring) = at.area.send() else { return Ok(false) };
-        let sent = send::App::new(ring);
-        let (free, used) = (sent.room()?, sent.len()?);
+        let sent = send::App::new(ring).begin()?;
+        let (free, used, end) = (sent.room(), sent.used(), sent.end());
         let left = free.min(self.limits.capacity(ring.capacity()).saturating_sub(used));
         // Twice as many as wait are fewer than may (__tcp_stream_memory_free).
-        let end = sent.end()?;
         let may_write = match self.limits.unsent() {
             0 => true,
             most => {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use handoff::RestoreReason;
 use handoff::command::{Flags, nic};
-use handoff::ring::{Lost, Piece, send};
+use handoff::ring::{Lost, Piece, Ring, send};
 use handoff::session::status::Place;
 use libc::c_int;
 
@@ -124,21 +124,20 @@ impl Connection {
 
     fn write_alone(&self, at: &AtNic, from: &mut Source<'_, '_>, written: usize) -> Wrote {
         let Ok(ring) = at.area.send() else { return Wrote::Failed(libc::EIO) };
-        let room = match self.room(at) {
-            Ok(0) => return Wrote::Full,
-            Ok(room) => room,
-            Err(Lost) => return Wrote::Lost,
-        };
-        let ring = send::App::new(ring);
+        let Ok(call) = send::App::new(ring).begin() else { return Wrote::Lost };
+        let room = self.room_of(at, ring, &call);
+        if room == 0 {
+            return Wrote::Full;
+        }
         match from {
-            Source::Parts(parts) => match ring.send_pieces(parts.behind(written).bytes(), room) {
+            Source::Parts(parts) => match call.send_pieces(parts.behind(written).bytes(), room) {
                 Ok(count) => Wrote::Some(count as usize),
                 Err(Lost) => Wrote::Lost,
             },
             Source::Fill(most, fill) => {
                 let most = u32::try_from(*most).map_or(room, |most| most.min(room));
                 let mut failed = None;
-                let filled = ring.fill(most, |pieces| match fill(pieces) {
+                let filled = call.fill(most, |pieces| match fill(pieces) {
                     Ok(count) => count as u32,
                     Err(error) => {
                         failed = Some(error);
@@ -168,10 +167,12 @@ impl Connection {
     /// Bytes that a call may write now.
     pub(super) fn room(&self, at: &AtNic) -> Result<u32, Lost> {
         let ring = at.area.send().map_err(|_| Lost)?;
-        let sent = send::App::new(ring);
-        let used = sent.len()?;
+        Ok(self.room_of(at, ring, &send::App::new(ring).begin()?))
+    }
+
+    fn room_of(&self, at: &AtNic, ring: Ring<'_>, call: &send::Begun<'_>) -> u32 {
+        let used = call.used();
         let left = self.limits.capacity(ring.capacity()).saturating_sub(used);
-        let (room, end) = (left.min(sent.room()?), sent.end()?);
-        Ok(self.limits.room(room, || at.unsent(end, used)))
+        self.limits.room(left.min(call.room()), || at.unsent(call.end(), used))
     }
 }

@@ -60,6 +60,9 @@ impl<'a> Data<'a> {
     ) -> impl Iterator<Item = (usize, usize)> {
         let mut done = 0;
         core::iter::from_fn(move || {
+            if done == len {
+                return None;
+            }
             let at = index.wrapping_add(done as u32);
             let (extent, most) = extents.of(at);
             let size = self.classes.size(extent.class);

@@ -6,6 +6,100 @@ use super::extent::Extents;
 use super::{ANEW, BadSize, Call, Hostile, Known, Lost, Piece, Ring, join};
 use crate::Epoch;
 
+/// A call of the application's that has begun, and what it has found in the ring.
+#[derive(Clone, Copy, Debug)]
+pub struct Begun<'a> {
+    ring: Ring<'a>,
+    call: Call,
+    /// Index of the first byte that is not acknowledged.
+    head: u32,
+    /// Where its bytes would lie, and whether that is to be said first.
+    extents: Extents,
+    is_new: bool,
+    room: u32,
+}
+
+impl<'a> Begun<'a> {
+    #[inline]
+    pub(super) fn of(ring: Ring<'a>, call: Call) -> Self {
+        let (index, classes) = (call.index, ring.classes());
+        let word = ring.nic.load(Ordering::Acquire);
+        let (head, wanted) = (word as u32, (word >> 32) as u8);
+        let before = ring.extents();
+        let mut extents = before;
+        if extents.may_begin(head) {
+            let class = extents.current.class.max(wanted.min(classes.largest()));
+            let is_anew = head == index && extents.used(index) >= ANEW;
+            if class > extents.current.class || is_anew {
+                extents = extents.next(index, class);
+            } else if extents.is_far(head) {
+                extents = extents.near(head, classes);
+            }
+        }
+        let used = index.wrapping_sub(head);
+        let room = classes.size(extents.current.class).saturating_sub(used);
+        Begun { ring, call, head, extents, is_new: extents != before, room }
+    }
+
+    /// Free bytes.
+    pub fn room(&self) -> u32 {
+        self.room
+    }
+
+    /// Bytes that are not acknowledged.
+    pub fn used(&self) -> u32 {
+        self.end().wrapping_sub(self.head)
+    }
+
+    /// Index behind the last byte that was written.
+    pub fn end(&self) -> u32 {
+        self.call.index
+    }
+
+    /// Where its bytes are to lie, which is said then, and for how many there is room, at most so many.
+    pub(super) fn place(&self, most: u32) -> (Extents, u32) {
+        let room = self.room.min(most);
+        if self.is_new && room > 0 {
+            self.ring.set_extents(self.extents);
+        }
+        (self.extents, room)
+    }
+
+    /// Writes pieces, one after the other and all at one time, as far as there is room, but at most so many bytes.
+    ///
+    /// # Errors
+    /// As [`App::send`].
+    pub fn send_pieces<'p>(
+        self,
+        from: impl IntoIterator<Item = &'p [u8]>,
+        most: u32,
+    ) -> Result<u32, Lost> {
+        let (extents, room) = self.place(most);
+        let mut count = 0;
+        for piece in from {
+            let len = piece.len().min((room - count) as usize);
+            self.ring.data.write(extents, self.end().wrapping_add(count), &piece[..len]);
+            count += len as u32;
+            if count == room {
+                break;
+            }
+        }
+        self.call.take_effect(self.ring.app, count)?;
+        Ok(count)
+    }
+
+    /// Has at most so many bytes written where they will lie, by `fill`, which says how many it has written.
+    ///
+    /// # Errors
+    /// As [`App::send`], whatever was written.
+    pub fn fill(self, most: u32, fill: impl FnOnce([Piece<'a>; 2]) -> u32) -> Result<u32, Lost> {
+        let (extents, room) = self.place(most);
+        let count = fill(self.ring.data.places(extents, self.end(), room)).min(room);
+        self.call.take_effect(self.ring.app, count)?;
+        Ok(count)
+    }
+}
+
 /// The application's side, for one thread at a time.
 #[derive(Clone, Copy, Debug)]
 pub struct App<'a>(pub(super) Ring<'a>);
@@ -16,12 +110,21 @@ impl<'a> App<'a> {
         App(ring)
     }
 
+    /// A call begins.
+    ///
+    /// # Errors
+    /// If the kernel has the connection.
+    #[inline]
+    pub fn begin(&self) -> Result<Begun<'a>, Lost> {
+        Call::begin(self.0.app).map(|call| Begun::of(self.0, call))
+    }
+
     /// Free bytes.
     ///
     /// # Errors
     /// If the kernel has the connection.
     pub fn room(&self) -> Result<u32, Lost> {
-        Call::begin(self.0.app).map(|call| self.room_of(call))
+        self.begin().map(|call| call.room)
     }
 
     /// Bytes that are not acknowledged.
@@ -41,82 +144,12 @@ impl<'a> App<'a> {
         self.len().map(|len| len == 0)
     }
 
-    pub(super) fn room_of(&self, call: Call) -> u32 {
-        self.plan(call).1
-    }
-
-    /// Where the bytes of a call would lie, how many there is room for, and whether that is to be said first.
-    fn plan(&self, Call { index, .. }: Call) -> (Extents, u32, bool) {
-        let (classes, word) = (self.0.classes(), self.0.nic.load(Ordering::Acquire));
-        let (head, wanted) = (word as u32, (word >> 32) as u8);
-        let before = self.0.extents();
-        let mut extents = before;
-        if extents.may_begin(head) {
-            let class = extents.current.class.max(wanted.min(classes.largest()));
-            let is_anew = head == index && extents.used(index) >= ANEW;
-            if class > extents.current.class || is_anew {
-                extents = extents.next(index, class);
-            } else if extents.is_far(head) {
-                extents = extents.near(head, classes);
-            }
-        }
-        let used = index.wrapping_sub(head);
-        let room = classes.size(extents.current.class).saturating_sub(used);
-        (extents, room, extents != before)
-    }
-
-    /// Where bytes of a call are to lie, which is said then, and for how many there is room, at most so many.
-    pub(super) fn place(&self, call: Call, most: u32) -> (Extents, u32) {
-        let (extents, room, is_new) = self.plan(call);
-        let room = room.min(most);
-        if is_new && room > 0 {
-            self.0.set_extents(extents);
-        }
-        (extents, room)
-    }
-
     /// Writes as many of the bytes as there is room for, and says how many: 0 if the ring is full.
     ///
     /// # Errors
     /// If the kernel has the connection, or gets it meanwhile: nothing was written.
     pub fn send(&self, bytes: &[u8]) -> Result<u32, Lost> {
-        self.send_pieces([bytes], u32::MAX)
-    }
-
-    /// Writes pieces, one after the other and all at one time, as far as there is room, but at most so many bytes.
-    ///
-    /// # Errors
-    /// As [`send`](Self::send).
-    pub fn send_pieces<'p>(
-        &self,
-        from: impl IntoIterator<Item = &'p [u8]>,
-        most: u32,
-    ) -> Result<u32, Lost> {
-        let call = Call::begin(self.0.app)?;
-        let (extents, room) = self.place(call, most);
-        let mut count = 0;
-        for piece in from {
-            let len = piece.len().min((room - count) as usize);
-            self.0.data.write(extents, call.index.wrapping_add(count), &piece[..len]);
-            count += len as u32;
-            if count == room {
-                break;
-            }
-        }
-        call.take_effect(self.0.app, count)?;
-        Ok(count)
-    }
-
-    /// Has at most so many bytes written where they will lie, by `fill`, which says how many it has written.
-    ///
-    /// # Errors
-    /// As [`send`](Self::send), whatever was written.
-    pub fn fill(&self, most: u32, fill: impl FnOnce([Piece<'a>; 2]) -> u32) -> Result<u32, Lost> {
-        let call = Call::begin(self.0.app)?;
-        let (extents, room) = self.place(call, most);
-        let count = fill(self.0.data.places(extents, call.index, room)).min(room);
-        call.take_effect(self.0.app, count)?;
-        Ok(count)
+        self.begin()?.send_pieces([bytes], u32::MAX)
     }
 
     /// Index behind the last byte that was written.

@@ -175,8 +175,8 @@ impl receive::Nic<'_> {
         }
         let there = self.unread()?;
         let other = Call::begin(to.ring.app).map_err(|Lost| Ended::TakenBack)?;
-        let target = send::App(to.ring);
-        let count = there.min(most).min(target.room_of(other));
+        let target = send::Begun::of(to.ring, other);
+        let count = there.min(most).min(target.room());
         if count == 0 || between.is_empty() {
             return Ok(0);
         }
@@ -191,7 +191,7 @@ impl receive::Nic<'_> {
             app.store(word, Ordering::Release);
             return Err(Ended::TakenBack);
         }
-        let (extents, count) = target.place(other, count);
+        let (extents, count) = target.place(count);
         let mut done = 0;
         while done < count {
             let len = between.len().min((count - done) as usize);
