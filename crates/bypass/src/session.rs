@@ -59,9 +59,20 @@ pub(crate) struct Session {
 
 /// One worker of wharf's, which has some of the connections.
 struct Worker {
-    doorbell: Own,
+    /// Says whether it sleeps, and then wakes it.
+    doorbell: Doorbell<'static>,
+    bell: Own,
     to_nic: Lock<Producer<'static>>,
     to_app: Lock<Consumer<'static>>,
+}
+
+impl Worker {
+    /// Wakes it, if it sleeps.
+    fn ring(&self) {
+        if self.doorbell.must_ring() {
+            os::ring(self.bell.fd());
+        }
+    }
 }
 
 /// How often it is tried to tell the NIC something, whose ring is full: some times at once, as it reads soon, and later with
@@ -159,7 +170,8 @@ impl Session {
             let (to_nic, to_app) = (shared.to_nic(number as u32), shared.to_app(number as u32));
             let (to_nic, to_app) = (to_nic.ok()?, to_app.ok()?);
             Some(Worker {
-                doorbell: Own::new(doorbells[number]),
+                doorbell: Doorbell::new(shared.nic_doorbell(number as u32)?),
+                bell: Own::new(doorbells[number]),
                 to_nic: Lock::new(Producer::new(to_nic)),
                 to_app: Lock::new(Consumer::new(to_app)),
             })
@@ -303,43 +315,32 @@ impl Session {
         os::send(self.socket.fd(), &Message::Restore(cid, reason).encode(), None).is_ok()
     }
 
-    /// Tells the worker that has the command's connection; whether it hears of it. It does not if this thread is telling it
+    /// Tells a worker, which has the command's connection; whether it hears of it. It does not if this thread is telling it
     /// something already, and a handler of a signal has come in between. A ring that is full is waited for: a worker empties
     /// it in each of its turns.
     #[must_use]
-    pub(crate) fn command(&self, command: NicCommand) -> bool {
-        // Written before the connection's rings were those of this epoch.
-        let area = self.area(command.cid());
-        let number = area.map_or(0, |area| area.worker().load(Ordering::Relaxed)) as u32;
-        let Some(Some(worker)) = self.workers.get(number as usize) else { return false };
+    pub(crate) fn command(&self, worker: u32, command: NicCommand) -> bool {
+        let Some(Some(worker)) = self.workers.get(worker as usize) else { return false };
         let bytes = command.encode();
         for turn in 0..COMMAND_TURNS {
             let Some(mut ring) = worker.to_nic.take() else { return false };
             let is_told = ring.push(bytes).is_ok();
             drop(ring);
             if is_told {
-                self.ring(number, worker);
+                worker.ring();
                 return true;
             }
             if self.is_dead() {
                 // It has given all back.
                 return true;
             }
-            self.ring(number, worker);
+            worker.ring();
             match turn {
                 ..TURNS_AT_ONCE => os::yield_now(),
                 _ => os::pause(PAUSE),
             }
         }
         false
-    }
-
-    /// Wakes a worker, if it sleeps.
-    fn ring(&self, number: u32, worker: &Worker) {
-        let word = self.shared.nic_doorbell(number);
-        if word.is_some_and(|word| Doorbell::new(word).must_ring()) {
-            os::ring(worker.doorbell.fd());
-        }
     }
 
     /// Calls `news` with the owner of each connection of which the NIC has told something. Another thread may be about it.

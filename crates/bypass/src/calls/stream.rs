@@ -243,8 +243,8 @@ pub(super) fn send(
         }
         sent += result as usize;
         waiting.moves();
-        let is_over = waiting.is_interrupted() || waiting.patience() == Patience::None;
-        if sent >= total || is_over {
+        // How it waits is asked for only where it is to go on.
+        if sent >= total || waiting.is_interrupted() || waiting.patience() == Patience::None {
             return sent as isize;
         }
     }

@@ -392,7 +392,7 @@ impl Connection {
     /// Tells the NIC to change something; whether it hears of it.
     fn control(&self, at: &AtNic, cmd: NicControl) -> bool {
         let ctrl = nic::Ctrl { cmd, ..nic::Ctrl::new(at.cid, at.area.epoch()) };
-        at.session.command(ctrl.into())
+        at.command(ctrl.into())
     }
 
     /// Tells the NIC of an option that the socket has now. One that does not hear of it has it from the socket when the

@@ -3,6 +3,7 @@
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
+use handoff::command::NicCommand;
 use handoff::ring::send;
 use handoff::session::Area;
 use handoff::session::status::{self, Place, Status, Why};
@@ -29,6 +30,14 @@ impl AtNic {
         fence(Ordering::SeqCst);
         self.area.wake().fetch_add(1, Ordering::AcqRel);
         os::futex_wake_all(self.area.wake());
+    }
+
+    /// Tells the worker that has it; see [`Session::command`].
+    #[must_use]
+    pub(super) fn command(&self, command: NicCommand) -> bool {
+        // Written before the rings were those of this epoch.
+        let worker = self.area.worker().load(Ordering::Relaxed) as u32;
+        self.session.command(worker, command)
     }
 
     /// Whether the NIC has tried to send all that ends there. It does so soon, where the kernel does in the call.
@@ -62,14 +71,20 @@ impl Drop for Waiter {
 impl Connection {
     /// Where it is, once that is settled; `None` if at the kernel.
     pub(crate) fn away(&'static self) -> Option<AtNic> {
+        self.settled().map(|(at, _)| at)
+    }
+
+    /// The same, and its status by which that is so: it is at the NIC, or has ended there.
+    pub(super) fn settled(&'static self) -> Option<(AtNic, Status)> {
         loop {
             match self.state.load(Ordering::Acquire) {
                 ABSENT | KERNEL => return None,
                 RETURNING => os::yield_now(),
                 _ => {
                     let at = self.nic()?;
-                    match self.look(&at) {
-                        Place::Nic | Place::Ended => return Some(at),
+                    let status = self.status(&at);
+                    match status.place {
+                        Place::Nic | Place::Ended => return Some((at, status)),
                         Place::Os | Place::Free => self.come_back(&at),
                         Place::Moving => self.wait_while(&at, Place::Moving),
                     }
@@ -91,35 +106,15 @@ impl Connection {
         self.state.load(Ordering::Acquire) == AWAY && self.cid.load(Ordering::Acquire) == at.cid.0
     }
 
+    #[inline]
     pub(super) fn status(&self, at: &AtNic) -> Status {
         let word = at.area.status().load(Ordering::Acquire);
         let is_dead = at.session.is_dead();
-        if u32::from(status::count(word)) == self.changes.load(Ordering::Acquire) {
-            // As it was when it was offered: nothing has looked at it yet, or ever will. The guard then does not, either.
-            let killed = Some(Why::Restored(RestoreReason::Killed));
-            return match is_dead {
-                true => Status { why: killed, ..Status::at(Place::Os) },
-                false => Status::at(Place::Moving),
-            };
+        let is_as_offered = u32::from(status::count(word)) == self.changes.load(Ordering::Acquire);
+        if is_dead || is_as_offered {
+            return unusual_status(at, word, is_dead, is_as_offered);
         }
-        let status = Status::decode(word);
-        if is_dead && matches!(status.place, Place::Nic | Place::Moving) {
-            // Before the status is looked at again: the guard ends after it has changed it.
-            let is_lost = at.session.is_lost();
-            if !is_lost {
-                // wharf's guard is about to put it back, or the next wharf.
-                return Status { place: Place::Moving, ..status };
-            }
-            let word = at.area.status().load(Ordering::Acquire);
-            let status = Status::decode(word);
-            if matches!(status.place, Place::Nic | Place::Moving) {
-                // Never wrong bytes: what was at the NIC is lost, and is not put back later.
-                let lost = Status { error: libc::ECONNRESET as u16, ..Status::at(Place::Ended) };
-                return status::give_up(at.area.status(), word, lost);
-            }
-            return status;
-        }
-        status
+        Status::decode(word)
     }
 
     /// Threads that wait for it look whether they are to wait on.
@@ -188,4 +183,35 @@ impl Connection {
     pub(crate) fn has_ended(&'static self) -> bool {
         self.away().is_some_and(|at| self.look(&at) == Place::Ended)
     }
+}
+
+/// The status of a connection whose word this was when its wharf was gone already, or when nothing had looked at its offer.
+#[cold]
+fn unusual_status(at: &AtNic, word: u64, is_dead: bool, is_as_offered: bool) -> Status {
+    if is_as_offered {
+        // As it was when it was offered: nothing has looked at it yet, or ever will. The guard then does not, either.
+        let killed = Some(Why::Restored(RestoreReason::Killed));
+        return match is_dead {
+            true => Status { why: killed, ..Status::at(Place::Os) },
+            false => Status::at(Place::Moving),
+        };
+    }
+    let status = Status::decode(word);
+    if is_dead && matches!(status.place, Place::Nic | Place::Moving) {
+        // Before the status is looked at again: the guard ends after it has changed it.
+        let is_lost = at.session.is_lost();
+        if !is_lost {
+            // wharf's guard is about to put it back, or the next wharf.
+            return Status { place: Place::Moving, ..status };
+        }
+        let word = at.area.status().load(Ordering::Acquire);
+        let status = Status::decode(word);
+        if matches!(status.place, Place::Nic | Place::Moving) {
+            // Never wrong bytes: what was at the NIC is lost, and is not put back later.
+            let lost = Status { error: libc::ECONNRESET as u16, ..Status::at(Place::Ended) };
+            return status::give_up(at.area.status(), word, lost);
+        }
+        return status;
+    }
+    status
 }

@@ -51,8 +51,7 @@ impl Connection {
     /// What is read of the rings of a connection at the NIC; `None` if the kernel has it. On its way back they say nothing.
     fn at_rest<T>(&'static self, read: impl Fn(&AtNic, Status) -> Result<T, Lost>) -> Option<T> {
         loop {
-            let at = self.away()?;
-            let status = self.status(&at);
+            let (at, status) = self.settled()?;
             match read(&at, status) {
                 Ok(found) if self.look(&at) == status.place => return Some(found),
                 Ok(_) => {}
@@ -161,8 +160,7 @@ impl Connection {
 
     /// The error that is pending, which is told by this; `None` if the kernel has it.
     pub(crate) fn take_error(&'static self) -> Option<c_int> {
-        let at = self.away()?;
-        let status = self.status(&at);
+        let (_, status) = self.settled()?;
         let is_new = status.error != 0 && !self.is_told.swap(true, Ordering::AcqRel);
         Some(if is_new { status.error.into() } else { 0 })
     }

@@ -81,8 +81,7 @@ impl Connection {
             if waiting.is_over() {
                 return Some(os::fail(libc::EBADF));
             }
-            let at = self.away()?;
-            let status = self.status(&at);
+            let (at, status) = self.settled()?;
             let Ok(ring) = at.area.receive() else { return Some(os::fail(libc::EIO)) };
             let ring = receive::App::new(ring);
             if ring.is_lent() {
@@ -219,7 +218,7 @@ impl Connection {
         if len >= size / 4 {
             self.untold.store(0, Ordering::Release);
             let recvd = nic::Recvd { len, ..nic::Recvd::new(at.cid, at.area.epoch()) };
-            if !at.session.command(recvd.into()) {
+            if !at.command(recvd.into()) {
                 // The next call tells it.
                 self.untold.fetch_add(len, Ordering::AcqRel);
             }

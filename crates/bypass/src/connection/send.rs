@@ -62,8 +62,7 @@ impl Connection {
                 return done(written).or(Some(Err(libc::EBADF)));
             }
             // What is left is for the kernel, if it has the connection by now.
-            let Some(at) = self.away() else { return done(written) };
-            let status = self.status(&at);
+            let Some((at, status)) = self.settled() else { return done(written) };
             let is_shut = self.shut.load(Ordering::Acquire) & SHUT_WRITE != 0;
             if is_shut || status.place == Place::Ended {
                 if written > 0 {
@@ -158,7 +157,7 @@ impl Connection {
         let flags = Flags { more, ..Flags::default() };
         let epoch = at.area.epoch();
         let send = nic::Send { len: count as u32, flags, ..nic::Send::new(at.cid, epoch) };
-        if !at.session.command(send.into()) {
+        if !at.command(send.into()) {
             // With what is in the ring.
             self.restore(RestoreReason::Unserved);
         }

@@ -105,6 +105,7 @@ impl Status {
 
     /// From a word. What no wharf writes reads as what is nearest: the application trusts wharf, which has its
     /// connections.
+    #[inline]
     pub fn decode(word: u64) -> Self {
         let code = (word >> WHY_SHIFT) as u8;
         let why = match word & REFUSED != 0 {
