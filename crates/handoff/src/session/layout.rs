@@ -28,8 +28,8 @@ const LINE: usize = 8;
 const WORD: usize = 8;
 /// Lines of a worker, before the slots.
 const WORKER_LINES: usize = 8;
-/// Lines of a connection.
-const CONNECTION_LINES: usize = 8;
+/// Words of a connection: 8 lines.
+const CONNECTION_WORDS: usize = 8 * LINE;
 
 /// Sizes of the memory that a process and wharf share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,6 +80,23 @@ impl Layout {
         if sensible { Ok(()) } else { Err(BadLayout) }
     }
 
+    /// Where the parts of such memory lie.
+    ///
+    /// # Errors
+    /// If there can be none.
+    pub fn offsets(self) -> Result<Offsets, BadLayout> {
+        self.validate()?;
+        Ok(Offsets {
+            layout: self,
+            worker: self.worker_words(),
+            said: self.said_at(),
+            connections: self.connections_at(),
+            data: self.data_at(),
+            rings: self.ring_words(),
+            all: self.words(),
+        })
+    }
+
     fn slots(&self) -> usize {
         self.commands as usize * SLOT_WORDS
     }
@@ -99,7 +116,7 @@ impl Layout {
     /// Where data begins: at a page, so that its memory can be given back.
     fn data_at(&self) -> usize {
         const PAGE: usize = 4096 / WORD;
-        let end = self.connections_at() + self.connections as usize * CONNECTION_LINES * LINE;
+        let end = self.connections_at() + self.connections as usize * CONNECTION_WORDS;
         end.next_multiple_of(PAGE)
     }
 
@@ -124,10 +141,32 @@ impl Layout {
     }
 }
 
+/// Where the parts of memory lie, by a [`Layout`] that was validated: computed once, as each packet needs it.
+#[derive(Clone, Copy, Debug)]
+pub struct Offsets {
+    layout: Layout,
+    /// Words of a worker.
+    worker: usize,
+    /// Where the other parts begin, in words.
+    said: usize,
+    connections: usize,
+    data: usize,
+    /// Words of a connection's rings.
+    rings: usize,
+    all: usize,
+}
+
+impl Offsets {
+    /// The sizes.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+}
+
 /// The memory, by its parts.
 #[derive(Clone, Copy, Debug)]
 pub struct Shared<'a> {
-    layout: Layout,
+    offsets: Offsets,
     words: &'a [AtomicU64],
 }
 
@@ -137,21 +176,29 @@ impl<'a> Shared<'a> {
     /// # Errors
     /// If there can be no such layout, or it is longer than the memory.
     pub fn new(layout: Layout, words: &'a [AtomicU64]) -> Result<Self, BadLayout> {
-        layout.validate()?;
-        let words = words.get(..layout.words()).ok_or(BadLayout)?;
-        Ok(Shared { layout, words })
+        Self::at(&layout.offsets()?, words)
+    }
+
+    /// The same by offsets that are known.
+    ///
+    /// # Errors
+    /// If the layout is longer than the memory.
+    #[inline]
+    pub fn at(offsets: &Offsets, words: &'a [AtomicU64]) -> Result<Self, BadLayout> {
+        let words = words.get(..offsets.all).ok_or(BadLayout)?;
+        Ok(Shared { offsets: *offsets, words })
     }
 
     /// The sizes.
     pub fn layout(&self) -> Layout {
-        self.layout
+        self.offsets.layout
     }
 
     /// The words of a worker; `None` if there is no such worker.
     fn worker(&self, worker: u32) -> Option<&'a [AtomicU64]> {
-        let len = self.layout.worker_words();
+        let len = self.offsets.worker;
         let at = worker as usize * len;
-        (worker < self.layout.workers).then(|| &self.words[at..at + len])
+        (worker < self.offsets.layout.workers).then(|| &self.words[at..at + len])
     }
 
     /// The word of a worker's [`Doorbell`](crate::ring::Doorbell): it sleeps, and the application rings.
@@ -172,7 +219,7 @@ impl<'a> Shared<'a> {
 
     /// What wharf says to the whole process.
     pub fn said(&self) -> Said<'a> {
-        let at = self.layout.said_at();
+        let at = self.offsets.said;
         Said(&self.words[at..at + SAID_WORDS])
     }
 
@@ -238,31 +285,30 @@ impl<'a> Shared<'a> {
 
     fn commands(&self, worker: u32, line: usize, which: usize) -> Result<CommandRing<'a>, BadSize> {
         let words = self.worker(worker).ok_or(BadSize)?;
-        let slots = self.layout.slots();
+        let slots = self.offsets.layout.slots();
         let at = WORKER_LINES * LINE + which * slots;
         CommandRing::new(&words[line * LINE], &words[(line + 1) * LINE], &words[at..at + slots])
     }
 
     /// What a connection has; `None` if its number is none of this memory's.
+    #[inline]
     pub fn area(&self, cid: Cid) -> Option<Area<'a>> {
-        let Layout { connections, send, .. } = self.layout;
-        if cid.0 >= connections {
+        let Offsets { layout, connections, data, rings, .. } = self.offsets;
+        if cid.0 >= layout.connections {
             return None;
         }
-        let len = CONNECTION_LINES * LINE;
-        let at = self.layout.connections_at() + cid.0 as usize * len;
-        let data = self.layout.ring_words();
-        let data_at = self.layout.data_at() + cid.0 as usize * data;
-        let data = &self.words[data_at..data_at + data];
-        let (send, receive) = data.split_at(2 * send as usize / WORD);
-        Some(Area { words: &self.words[at..at + len], send, receive })
+        let at = connections + cid.0 as usize * CONNECTION_WORDS;
+        let words = self.words[at..].first_chunk()?;
+        let at = data + cid.0 as usize * rings;
+        let (send, receive) = self.words[at..at + rings].split_at(2 * layout.send as usize / WORD);
+        Some(Area { words, send, receive })
     }
 }
 
 /// What one connection has of the shared memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Area<'a> {
-    words: &'a [AtomicU64],
+    words: &'a [AtomicU64; CONNECTION_WORDS],
     send: &'a [AtomicU64],
     receive: &'a [AtomicU64],
 }
@@ -272,6 +318,7 @@ impl<'a> Area<'a> {
     ///
     /// # Errors
     /// None, of a [`Layout`] that was validated.
+    #[inline]
     pub fn send(&self) -> Result<Ring<'a>, BadSize> {
         let places = self.words[1..].first_chunk().ok_or(BadSize)?;
         Ring::new(&self.words[0], &self.words[2 * LINE], places, self.send)

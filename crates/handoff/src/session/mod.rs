@@ -27,7 +27,7 @@ mod message;
 mod said;
 pub mod status;
 
-pub use layout::{Area, BadLayout, Layout, Shared};
+pub use layout::{Area, BadLayout, Layout, Offsets, Shared};
 pub use message::{
     BUILD, BUILD_NOTE, MESSAGE_LEN, Message, MessageError, NICS_MAX, PAST_SUPERVISOR, VERSION,
     Welcome,

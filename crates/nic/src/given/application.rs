@@ -9,7 +9,7 @@ use std::sync::mpsc::channel;
 use handoff::command::{NicControl, OsControl};
 use handoff::machine::{ToNic, ToOs};
 use handoff::ring::command::{Kept, Producer};
-use handoff::session::{Layout, Shared};
+use handoff::session::{Layout, Offsets, Shared};
 use handoff::{Cid, Epoch, RestoreReason};
 use sys::frames::FramePool;
 use tcp::repair::{Repair, RepairPath, RepairWindow};
@@ -32,11 +32,11 @@ const LAYOUT: Layout =
     Layout { workers: 1, commands: 16, connections: CONNECTIONS, send: 4096, receive: 4096 };
 
 #[derive(Debug)]
-struct Memory(Vec<AtomicU64>);
+struct Memory(Vec<AtomicU64>, Offsets);
 
 impl Process for Memory {
-    fn layout(&self) -> Layout {
-        LAYOUT
+    fn offsets(&self) -> &Offsets {
+        &self.1
     }
 
     fn words(&self) -> &[AtomicU64] {
@@ -153,7 +153,9 @@ pub fn application(bytes: &[u8]) {
     let agent = Way::new(to_agent, Arc::new(Deaf));
     let lane = |lro| HandoffLane::new(settings, lro, worker_inbox, agent);
     let Ok(mut worker) = worker.with_handoff(lane) else { return };
-    let memory = Arc::new(Memory((0..LAYOUT.words()).map(|_| AtomicU64::new(0)).collect()));
+    let Ok(offsets) = LAYOUT.offsets() else { return };
+    let words = (0..LAYOUT.words()).map(|_| AtomicU64::new(0)).collect();
+    let memory = Arc::new(Memory(words, offsets));
     to_worker.tell(ToWorker::Begin { session: 0, process: memory.clone() });
     let Ok(shared) = Shared::new(LAYOUT, &memory.0) else { return };
     // What means something comes before the data.

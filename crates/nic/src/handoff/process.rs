@@ -5,16 +5,16 @@ use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use handoff::session::{Layout, Shared};
+use handoff::session::{Layout, Offsets};
 use sys::poll::EventFd;
 use sys::shared::SharedMemory;
 
-use crate::lane::handoff::link::Process;
+use crate::lane::handoff::link::{Process, shared};
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct SharedProcess {
-    layout: Layout,
+    offsets: Offsets,
     memory: SharedMemory,
     /// The process waits for it.
     wake: EventFd,
@@ -32,11 +32,11 @@ impl SharedProcess {
     /// # Errors
     /// `InvalidInput` for a layout that no memory has; what memfd_create, eventfd and pipe say.
     pub(super) fn new(layout: Layout) -> io::Result<Self> {
-        layout.validate().map_err(|_| io::ErrorKind::InvalidInput)?;
+        let offsets = layout.offsets().map_err(|_| io::ErrorKind::InvalidInput)?;
         let doorbells = (0..layout.workers).map(|_| EventFd::new()).collect::<Result<_, _>>()?;
         let (seen, alive) = io::pipe()?;
         Ok(SharedProcess {
-            layout,
+            offsets,
             memory: SharedMemory::new(c"wharf-handoff", layout.bytes())?,
             wake: EventFd::new()?,
             alive,
@@ -55,11 +55,9 @@ impl SharedProcess {
         wake: EventFd,
         alive: PipeWriter,
     ) -> io::Result<Self> {
-        let fits = layout.validate().is_ok() && memory.words().len() >= layout.words();
-        if !fits {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        Ok(SharedProcess { layout, memory, wake, alive, seen: None, doorbells: Vec::new() })
+        let offsets = layout.offsets().ok().filter(|_| memory.words().len() >= layout.words());
+        let offsets = offsets.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(SharedProcess { offsets, memory, wake, alive, seen: None, doorbells: Vec::new() })
     }
 
     /// What a guard is given: the memory, what wakes the process, and what stays open while there is a guard.
@@ -78,7 +76,7 @@ impl SharedProcess {
 
     /// Bytes that the rings of a connection take, as far as it is known: the process may say so as it likes.
     pub(super) fn room_of(&self, cid: handoff::Cid) -> usize {
-        let area = Shared::new(self.layout, self.words()).ok().and_then(|shared| shared.area(cid));
+        let area = shared(self).and_then(|shared| shared.area(cid));
         let rings = area.into_iter().flat_map(|area| [area.send(), area.receive()]);
         rings.flatten().map(|ring| ring.used()).sum()
     }
@@ -88,11 +86,11 @@ impl SharedProcess {
     pub(super) fn give_back(&self, cid: handoff::Cid) {
         // Behind the end of the epoch; before its beginning the process says that it reads.
         fence(Ordering::SeqCst);
-        let area = Shared::new(self.layout, self.words()).ok().and_then(|shared| shared.area(cid));
+        let area = shared(self).and_then(|shared| shared.area(cid));
         if area.is_some_and(|area| area.readers().load(Ordering::Relaxed) != 0) {
             return;
         }
-        let (offset, bytes) = self.layout.data_of(cid);
+        let (offset, bytes) = self.offsets.layout().data_of(cid);
         if let Err(error) = self.memory.give_back(offset, bytes) {
             tracing::debug!("the memory of rings stays taken: {error}");
         }
@@ -100,8 +98,8 @@ impl SharedProcess {
 }
 
 impl Process for SharedProcess {
-    fn layout(&self) -> Layout {
-        self.layout
+    fn offsets(&self) -> &Offsets {
+        &self.offsets
     }
 
     fn words(&self) -> &[AtomicU64] {

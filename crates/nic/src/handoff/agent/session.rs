@@ -156,7 +156,8 @@ impl Session {
 
     /// Tells a guard of the session, and of its connections.
     pub(super) fn tell_guard(&self, guard: &mut ToGuard) {
-        let message = Message::Session { number: self.number, layout: self.process.layout() };
+        let message =
+            Message::Session { number: self.number, layout: self.process.offsets().layout() };
         guard.tell(message, &self.process.kept());
         for (cid, connection) in &self.connections {
             if let Some((offered, _)) = &connection.offered {
@@ -173,7 +174,7 @@ impl Session {
     }
 
     fn welcome(&mut self, common: &mut Common) -> io::Result<()> {
-        let (layout, interface) = (self.process.layout(), common.host.interface);
+        let (layout, interface) = (self.process.offsets().layout(), common.host.interface);
         let welcome = FromProcess::Welcome(Welcome { layout, interface }).encode();
         self.socket.send(&welcome, &self.process.descriptors())?;
         self.is_welcome = true;
@@ -185,7 +186,7 @@ impl Session {
     }
 
     fn offer(&mut self, cid: Cid, socket: OwnedFd, common: &mut Common) -> Result<(), String> {
-        if cid.0 >= self.process.layout().connections {
+        if cid.0 >= self.process.offsets().layout().connections {
             return Err(format!("a connection of number {}", cid.0));
         }
         if self.connections.contains_key(&cid) {

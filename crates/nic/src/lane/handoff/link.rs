@@ -10,7 +10,7 @@ use ::tcp::FourTuple;
 use ::tcp::Nanos;
 use ::tcp::repair::Repair;
 use handoff::machine::{ToNic, ToOs};
-use handoff::session::{Layout, Shared};
+use handoff::session::{Offsets, Shared};
 use handoff::{Cid, Epoch, RestoreReason};
 use wire::{Mac, Seq, VirtioNetHdr};
 
@@ -66,7 +66,7 @@ pub(crate) struct Key {
 /// A process with a session: its memory, and the ways to wake it and to be woken.
 pub(crate) trait Process: Send + Sync + Debug {
     /// How the memory is laid out.
-    fn layout(&self) -> Layout;
+    fn offsets(&self) -> &Offsets;
 
     /// The memory, in which the process may write at any time.
     fn words(&self) -> &[AtomicU64];
@@ -85,8 +85,9 @@ pub(crate) trait Process: Send + Sync + Debug {
 }
 
 /// The memory of a process by its parts; `None` if it is not as it was laid out, which is checked when it is made.
+#[inline]
 pub(crate) fn shared(process: &dyn Process) -> Option<Shared<'_>> {
-    Shared::new(process.layout(), process.words()).ok()
+    Shared::at(process.offsets(), process.words()).ok()
 }
 
 /// What the agent tells a worker. A state may be later than the turn in which the worker hears of it.

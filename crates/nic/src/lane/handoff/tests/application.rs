@@ -9,7 +9,7 @@ use handoff::machine::Where;
 use handoff::ring::command::{Consumer, Kept, Producer};
 use handoff::ring::{receive, send};
 use handoff::session::status::Status;
-use handoff::session::{Layout, Shared};
+use handoff::session::{Layout, Offsets, Shared};
 
 use super::super::link::Process;
 use super::world::{CID, World};
@@ -23,7 +23,7 @@ pub(super) fn layout(workers: usize) -> Layout {
 /// A process's memory, and whether it was woken.
 #[derive(Debug)]
 pub(super) struct Memory {
-    layout: Layout,
+    offsets: Offsets,
     pub(super) words: Vec<AtomicU64>,
     woken: AtomicU64,
 }
@@ -32,17 +32,17 @@ impl Memory {
     pub(super) fn new(workers: usize) -> Arc<Self> {
         let layout = layout(workers);
         let words = (0..layout.words()).map(|_| AtomicU64::new(0)).collect();
-        Arc::new(Memory { layout, words, woken: AtomicU64::new(0) })
+        Arc::new(Memory { offsets: layout.offsets().unwrap(), words, woken: AtomicU64::new(0) })
     }
 
     pub(super) fn shared(&self) -> Shared<'_> {
-        Shared::new(self.layout, &self.words).unwrap()
+        Shared::at(&self.offsets, &self.words).unwrap()
     }
 }
 
 impl Process for Memory {
-    fn layout(&self) -> Layout {
-        self.layout
+    fn offsets(&self) -> &Offsets {
+        &self.offsets
     }
 
     fn words(&self) -> &[AtomicU64] {
@@ -167,7 +167,7 @@ impl World {
     /// The hostile process writes anywhere: mostly into words that mean something.
     pub(super) fn scribble(&mut self) {
         let Some(memory) = self.hostile.clone() else { return };
-        let Layout { send, receive, .. } = memory.layout;
+        let Layout { send, receive, .. } = memory.offsets.layout();
         let words = memory.words.len() - (send + receive) as usize * 2 * 2 / 8;
         for _ in 0..self.choice() % 4 {
             let at = (self.choice() * 256 + self.choice()) % words;

@@ -11,7 +11,7 @@ use handoff::machine::{OsEvent, OsOutput, SideCounts, Where};
 use handoff::policy::LoadSettings;
 use handoff::ring::command::{Kept, Producer};
 use handoff::ring::send;
-use handoff::session::{Layout, Shared};
+use handoff::session::{Layout, Offsets, Shared};
 use handoff::{Cid, Epoch, Refusal, RestoreReason};
 use sys::frames::FramePool;
 use tcp::repair::Repair;
@@ -42,11 +42,11 @@ const LAYOUT: Layout =
 const SUPER_PACKET: usize = 65_536 + 14;
 
 #[derive(Debug)]
-struct Memory(Vec<AtomicU64>);
+struct Memory(Vec<AtomicU64>, Offsets);
 
 impl Process for Memory {
-    fn layout(&self) -> Layout {
-        LAYOUT
+    fn offsets(&self) -> &Offsets {
+        &self.1
     }
 
     fn words(&self) -> &[AtomicU64] {
@@ -125,7 +125,10 @@ impl Crowd {
         let agent = Way::new(to_agent, Arc::new(Deaf));
         let lane = |lro| HandoffLane::new(settings, lro, worker_inbox, agent);
         let worker = worker.with_handoff(lane).unwrap();
-        let memory = Arc::new(Memory((0..LAYOUT.words()).map(|_| AtomicU64::new(0)).collect()));
+        let memory = Arc::new(Memory(
+            (0..LAYOUT.words()).map(|_| AtomicU64::new(0)).collect(),
+            LAYOUT.offsets().unwrap(),
+        ));
         ways.tell(0, ToWorker::Begin { session: 0, process: memory.clone() });
         Crowd {
             worker,
