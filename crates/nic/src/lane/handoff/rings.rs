@@ -42,6 +42,8 @@ pub(crate) struct Rings {
     pub(super) sessions: Vec<Option<Session>>,
     pub(super) all: Connections,
     pub(super) config: Arc<tcp::Config>,
+    /// Commands of one session that are at hand; empty between turns.
+    heard: Vec<NicCommand>,
     /// Connections to look at.
     due: Vec<u32>,
     /// Those whose unsent bytes are limited, and that were given bytes in this turn.
@@ -72,6 +74,7 @@ impl Rings {
             sessions: Vec::new(),
             all: Connections::default(),
             config,
+            heard: Vec::new(),
             due: Vec::new(),
             limited: Vec::new(),
             resets: Vec::new(),
@@ -128,15 +131,14 @@ impl Rings {
     }
 
     fn take_commands_of(&mut self, id: u32, most: usize, stack: &mut Stack, now: Nanos) -> bool {
-        for taken in 0..most {
-            let Rings { sessions, bad, .. } = self;
-            let session = sessions.get_mut(id as usize).and_then(Option::as_mut);
-            let Some(command) = session.and_then(|session| session.pop(bad)) else {
-                return taken > 0;
-            };
-            self.command(id, command, stack, now);
+        let mut heard = std::mem::take(&mut self.heard);
+        if let Some(Some(session)) = self.sessions.get_mut(id as usize) {
+            session.pop(most, &mut heard, &mut self.bad);
         }
-        true
+        let any = !heard.is_empty();
+        heard.drain(..).for_each(|command| self.command(id, command, stack, now));
+        self.heard = heard;
+        any
     }
 
     fn command(&mut self, session: u32, command: NicCommand, stack: &mut Stack, now: Nanos) {

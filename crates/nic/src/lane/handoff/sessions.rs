@@ -62,32 +62,30 @@ impl Session {
         self.shared()?.area(cid)
     }
 
-    /// The next command of the application's. What is none is counted in `bad` and passed over.
-    pub(super) fn pop(&mut self, bad: &mut u64) -> Option<NicCommand> {
+    /// Takes commands of the application's, so many at most. What is none is counted in `bad` and passed over.
+    pub(super) fn pop(&mut self, most: usize, into: &mut Vec<NicCommand>, bad: &mut u64) {
         if self.is_hostile || self.is_gone {
-            return None;
+            return;
         }
-        let shared = shared(&*self.process)?;
-        let mut ring = Consumer::resume(shared.to_nic(self.worker).ok()?, self.commands);
-        let popped = loop {
+        let Some(ring) = shared(&*self.process).and_then(|all| all.to_nic(self.worker).ok()) else {
+            return;
+        };
+        let mut ring = Consumer::resume(ring, self.commands);
+        for _ in 0..most {
             match ring.pop() {
                 Ok(Some(bytes)) => match NicCommand::decode(bytes) {
-                    Ok(command) => break Ok(Some(command)),
+                    Ok(command) => into.push(command),
                     Err(_) => *bad += 1,
                 },
-                Ok(None) => break Ok(None),
-                Err(hostile) => break Err(hostile),
-            }
-        };
-        self.commands = ring.keep();
-        match popped {
-            Ok(command) => command,
-            Err(Hostile::Index | Hostile::Epoch) => {
-                self.is_hostile = true;
-                *bad += 1;
-                None
+                Ok(None) => break,
+                Err(Hostile::Index | Hostile::Epoch) => {
+                    self.is_hostile = true;
+                    *bad += 1;
+                    break;
+                }
             }
         }
+        self.commands = ring.keep();
     }
 
     /// Tells the application; returns the event's number, or `None` if the ring is full.
