@@ -163,9 +163,13 @@ impl Published {
 
     /// Copies the counters to where readers look. Each is whole; together they may be a packet apart.
     pub fn publish(&self, entries: impl Iterator<Item = Entry>) {
-        for (value, entry) in self.values.iter().zip(entries) {
-            value.store(entry.value, Ordering::Relaxed);
-        }
+        // By the iterator's own loop: it is a chain of many, of which each step from outside asks every one.
+        let mut values = self.values.iter();
+        entries.for_each(|entry| {
+            if let Some(value) = values.next() {
+                value.store(entry.value, Ordering::Relaxed);
+            }
+        });
     }
 
     /// All counters.
