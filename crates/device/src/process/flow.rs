@@ -23,13 +23,16 @@ impl From<Hostile> for End {
 impl Serving {
     /// Takes what was posted, and sends it; whether there was anything.
     pub(super) fn take_posts(&mut self, now: Nanos) -> Result<bool, End> {
-        let mut posted: Vec<Qp> = Vec::new();
+        let mut posted = std::mem::take(&mut self.posted);
+        posted.clear();
         self.process.take_posts(self.shared.words(), |qp| posted.push(qp));
         for qp in &posted {
             self.process.pull(self.shared.words(), now, *qp)?;
             self.carry_on(now, *qp)?;
         }
-        Ok(!posted.is_empty())
+        let were_any = !posted.is_empty();
+        self.posted = posted;
+        Ok(were_any)
     }
 
     /// The stream of a queue pair begins.
@@ -165,6 +168,7 @@ impl Serving {
         let Some(stream) = self.streams.get_mut(&number) else { return };
         if stream.for_receive.is_some() || self.process.is_waiting(qp) {
             stream.waits(now, self.process.is_waiting(qp));
+            self.may_be_sooner = true;
         }
     }
 
@@ -198,6 +202,7 @@ impl Serving {
             if stream.qp.is_some_and(|qp| self.process.state(qp) != Some(State::Rts)) {
                 stream.close(now);
             }
+            self.may_be_sooner |= stream.deadline().is_some();
             let wants = stream.wants();
             if wants != stream.interest {
                 let was = std::mem::replace(&mut stream.interest, wants);

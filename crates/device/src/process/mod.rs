@@ -53,8 +53,12 @@ pub(crate) struct Serving {
     /// Streams whose turn was over before they had nothing more.
     unfinished: Vec<u64>,
     awake: Awake,
-    /// What was ready last.
+    /// When the first stream or identifier is due, or before that. It is looked for anew when it may be sooner.
+    due: Option<Nanos>,
+    may_be_sooner: bool,
+    /// What was ready last, and what was posted to.
     ready: Vec<Token>,
+    posted: Vec<Qp>,
     buffer: Vec<u8>,
     message: Vec<u8>,
     served: Arc<Served>,
@@ -112,7 +116,10 @@ impl Serving {
             last_stream: 0,
             unfinished: Vec::new(),
             awake: Awake::default(),
+            due: None,
+            may_be_sooner: false,
             ready: Vec::new(),
+            posted: Vec::new(),
             buffer: vec![0; BUFFER],
             message: vec![0; rdma::session::MESSAGE_MAX],
             served,
@@ -188,6 +195,7 @@ impl Serving {
     }
 
     fn manager(&mut self, now: Nanos) -> (&mut Manager, Around<'_>) {
+        self.may_be_sooner = true;
         let reads = self.process.limits().reads;
         let mpa = Config { ird: reads, ord: reads, ..self.mpa };
         let around = Around { epoll: &self.epoll, outlets: &mut self.outlets, now, mpa };
@@ -240,15 +248,28 @@ impl Serving {
         self.epoll.wait(0)
     }
 
-    fn deadline(&self) -> Option<Nanos> {
+    /// When something is due. A process may have thousands of streams, of which hardly any is: not all are asked each time.
+    fn deadline(&mut self) -> Option<Nanos> {
+        if std::mem::take(&mut self.may_be_sooner) {
+            self.due = self.first_due();
+        }
+        debug_assert!(
+            self.first_due().is_none_or(|first| self.due.is_some_and(|due| due <= first)),
+            "something is due sooner than it is waited for"
+        );
+        [self.process.deadline(), self.due].into_iter().flatten().min()
+    }
+
+    fn first_due(&self) -> Option<Nanos> {
         let streams = self.streams.values().filter_map(Stream::deadline).min();
-        [self.process.deadline(), self.manager.deadline(), streams].into_iter().flatten().min()
+        [self.manager.deadline(), streams].into_iter().flatten().min()
     }
 
     fn expire(&mut self, now: Nanos) -> Result<(), End> {
         if self.deadline().is_none_or(|due| due > now) {
             return Ok(());
         }
+        self.may_be_sooner = true;
         self.process.expire(self.shared.words(), now);
         let (manager, mut around) = self.manager(now);
         manager.expire(&mut around);
@@ -303,6 +324,7 @@ impl Serving {
             stream.qp = None;
             stream.end(now);
         }
+        // This looks for what is due anew, too.
         let (manager, mut around) = self.manager(now);
         manager.disconnected(&mut around, of.id);
     }
