@@ -8,6 +8,7 @@
 //! ```
 
 mod events;
+mod options;
 mod set_up;
 
 use std::collections::BTreeMap;
@@ -27,6 +28,7 @@ use wire::Nanos;
 use crate::carrier::Carrier;
 use crate::outlet::Outlets;
 use crate::token::Token;
+use options::Options;
 
 /// How long connection set-up may take, as with Linux siw (`MPAREQ_TIMEOUT` and `MPAREP_TIMEOUT`).
 const SET_UP_MAX: Nanos = 10_000_000_000;
@@ -37,6 +39,7 @@ const IDS_MAX: usize = 16_384;
 pub(crate) mod errno {
     pub(crate) const EINVAL: i32 = 22;
     pub(crate) const ENOMEM: i32 = 12;
+    pub(crate) const ENOSYS: i32 = 38;
     pub(crate) const EPROTO: i32 = 71;
     pub(crate) const ECONNRESET: i32 = 104;
     pub(crate) const ETIMEDOUT: i32 = 110;
@@ -81,6 +84,7 @@ struct Identifier {
     phase: Phase,
     local: Option<SocketAddr>,
     remote: Option<SocketAddr>,
+    options: Options,
     /// The one that listens, of a connection that came.
     listener: u32,
     /// When set-up is given up, or what listens has rested.
@@ -156,12 +160,8 @@ impl Manager {
 
     pub(crate) fn create(&mut self, events: u32) -> Result<u32, i32> {
         let (phase, local, remote, listener, due) = (Phase::Idle, None, None, 0, None);
-        self.insert(Identifier { events, phase, local, remote, listener, due })
-    }
-
-    /// Whether there is such an identifier.
-    pub(crate) fn has(&self, id: u32) -> bool {
-        self.ids.contains_key(&id)
+        let options = Options::default();
+        self.insert(Identifier { events, phase, local, remote, options, listener, due })
     }
 
     /// Its own address.
@@ -170,7 +170,7 @@ impl Manager {
         if !matches!(of.phase, Phase::Idle) {
             return Err(errno::EINVAL);
         }
-        let socket = sys::tcp::bind(address).map_err(|error| code(&error))?;
+        let socket = of.options.bind(address)?;
         let listener = TcpListener::from(socket);
         let local = listener.local_addr().map_err(|error| code(&error))?;
         of.phase = Phase::Bound(listener.into());
@@ -220,7 +220,7 @@ impl Manager {
         }
         let resolved = source(from.or(of.local.filter(|of| !of.ip().is_unspecified())), to);
         if let (Ok(local), Phase::Idle) = (&resolved, &of.phase) {
-            let socket = sys::tcp::bind(*local).map_err(|error| code(&error))?;
+            let socket = of.options.bind(*local)?;
             let listener = TcpListener::from(socket);
             of.local = listener.local_addr().ok();
             of.phase = Phase::Bound(listener.into());

@@ -53,6 +53,39 @@ pub fn set_backlog(listener: &TcpListener, connections: u32) -> io::Result<()> {
 /// # Errors
 /// The errors of `socket` and `bind`.
 pub fn bind(address: SocketAddr) -> io::Result<OwnedFd> {
+    let socket = socket(address)?;
+    SocketAddress::from(address).bind(socket.as_fd())?;
+    Ok(socket)
+}
+
+/// The same, which takes no connections of IPv4 where the address is one of IPv6 (`IPV6_V6ONLY`), so that another socket may
+/// have the port there.
+///
+/// # Errors
+/// As [`bind`].
+pub fn bind_alone(address: SocketAddr) -> io::Result<OwnedFd> {
+    let socket = socket(address)?;
+    if address.is_ipv6() {
+        sockopt::set(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &1_i32)?;
+    }
+    SocketAddress::from(address).bind(socket.as_fd())?;
+    Ok(socket)
+}
+
+/// Sets the type of service, or traffic class, of what a socket sends; connections that a listener accepts have its own.
+///
+/// # Errors
+/// As `setsockopt`.
+pub fn set_type_of_service(socket: impl AsFd, is_ipv6: bool, value: u8) -> io::Result<()> {
+    let (socket, value) = (socket.as_fd(), i32::from(value));
+    if is_ipv6 {
+        sockopt::set(socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &value)?;
+    }
+    // Connections of IPv4 that a socket of IPv6 has are by this.
+    sockopt::set(socket, libc::IPPROTO_IP, libc::IP_TOS, &value)
+}
+
+fn socket(address: SocketAddr) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: socket takes integers and touches no memory of ours.
@@ -60,7 +93,6 @@ pub fn bind(address: SocketAddr) -> io::Result<OwnedFd> {
     // SAFETY: the call has just made this descriptor, which nothing else owns.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     sockopt::set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEADDR, &1_i32)?;
-    SocketAddress::from(address).bind(socket.as_fd())?;
     Ok(socket)
 }
 

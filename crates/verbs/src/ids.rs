@@ -147,15 +147,25 @@ pub unsafe extern "C" fn rdma_set_option(
     id: *mut rdma_cm_id,
     level: c_int,
     option: c_int,
-    _: *mut c_void,
-    _: libc::size_t,
+    value: *mut c_void,
+    len: libc::size_t,
 ) -> c_int {
     const LEVEL_ID: c_int = 0;
     if level != LEVEL_ID {
         return fails(libc::ENOSYS);
     }
+    // The type of service and the timeout are bytes, the others are integers: whose length is another is refused.
+    const BYTES: [c_int; 2] = [0, 3];
+    let expected = if BYTES.contains(&option) { 1 } else { size_of::<c_int>() };
+    if len != expected || value.is_null() {
+        return fails(libc::EINVAL);
+    }
+    let value = match expected {
+        1 => u32::from(value.cast::<u8>().read()),
+        _ => value.cast::<u32>().read_unaligned(),
+    };
     let option = option.unsigned_abs();
-    let set = number(id).and_then(|id| ask(&Request::SetOption { id, option, value: 0 }));
+    let set = number(id).and_then(|id| ask(&Request::SetOption { id, option, value }));
     result(set.map(drop))
 }
 

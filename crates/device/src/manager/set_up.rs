@@ -34,7 +34,7 @@ impl Manager {
         let to = of.remote.ok_or(errno::EINVAL)?;
         let socket = match std::mem::replace(&mut of.phase, Phase::Over) {
             Phase::Bound(socket) => socket,
-            Phase::Idle => sys::tcp::bind(any(to)).map_err(|error| code(&error))?,
+            Phase::Idle => of.options.bind(any(to))?,
             other => {
                 of.phase = other;
                 return Err(errno::EISCONN);
@@ -170,6 +170,7 @@ impl Manager {
                 phase: Phase::Over,
                 local,
                 remote: Some(canonical(remote)),
+                options: Default::default(),
                 listener: id,
                 due: Some(around.now + SET_UP_MAX),
             };

@@ -208,7 +208,9 @@ impl Serving {
                 plain(destroyed)
             }
             Request::Migrate { id, events } => plain(manager.migrate(&mut around, id, events)),
-            Request::SetOption { id, .. } => plain(manager.has(id).then_some(()).ok_or(EINVAL)),
+            Request::SetOption { id, option, value } => {
+                plain(manager.set_option(id, option, value))
+            }
             Request::Bind { id, address } => local(manager.bind(id, address).map(Some)),
             Request::Listen { id, backlog } => {
                 local(manager.listen(&mut around, id, backlog).map(Some))

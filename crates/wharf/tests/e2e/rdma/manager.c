@@ -126,6 +126,40 @@ static void listen_twice(void)
 	end(far);
 }
 
+static int bind_any(struct rdma_cm_id *id, int family, in_port_t port)
+{
+	struct sockaddr_in6 six = { .sin6_family = AF_INET6, .sin6_port = port };
+	struct sockaddr_in four = { .sin_family = AF_INET, .sin_port = port };
+	return rdma_bind_addr(id, family == AF_INET6 ? (struct sockaddr *)&six : (struct sockaddr *)&four);
+}
+
+/* An address of IPv6 that is to be that alone leaves the port of IPv4 to others. What is no option is refused. */
+static void options(void)
+{
+	struct rdma_cm_id *four, *six, *both;
+	uint8_t service = 0x20;
+	int one = 1;
+	CHECK(rdma_create_id(channel, &four, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_create_id(channel, &six, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_create_id(channel, &both, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_set_option(six, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &one, 1) == -1 && errno == EINVAL);
+	CHECK(rdma_set_option(six, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &one, sizeof one) == 0);
+	CHECK(rdma_set_option(six, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &one, sizeof one) == 0);
+	CHECK(rdma_set_option(six, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &service, sizeof service) == 0);
+	CHECK(rdma_set_option(six, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &one, sizeof one) == -1 && errno == EINVAL);
+	CHECK(rdma_set_option(six, RDMA_OPTION_ID, 99, &one, sizeof one) == -1 && errno == ENOSYS);
+	CHECK(rdma_set_option(six, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, &one, sizeof one) == -1 && errno == ENOSYS);
+	CHECK(bind_any(four, AF_INET, 0) == 0);
+	CHECK(rdma_listen(four, 8) == 0);
+	CHECK(bind_any(both, AF_INET6, rdma_get_src_port(four)) == -1 && errno == EADDRINUSE);
+	CHECK(bind_any(six, AF_INET6, rdma_get_src_port(four)) == 0);
+	CHECK(rdma_set_option(six, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &service, sizeof service) == 0);
+	CHECK(rdma_listen(six, 8) == 0);
+	CHECK(rdma_destroy_id(four) == 0);
+	CHECK(rdma_destroy_id(six) == 0);
+	CHECK(rdma_destroy_id(both) == 0);
+}
+
 /* The peer hears nothing of a connection that this side has no queue pair for, and whoever accepts may try again. */
 static void without_queue_pair(void)
 {
@@ -273,6 +307,7 @@ int main(int argc, char **argv)
 		{ "listener_ends", listener_ends }, { "connected_ends", connected_ends },
 		{ "unread_events_end", unread_events_end }, { "migrate", migrate },
 		{ "message_waits", message_waits },
+		{ "options", options },
 	};
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	/* What does not come is an error, too. */

@@ -52,6 +52,11 @@ fn unread_events_move_with_their_identifier() {
 }
 
 #[test]
+fn options_of_identifiers_are_obeyed() {
+    case("options");
+}
+
+#[test]
 fn a_message_without_a_receive_does_not_delay_a_disconnect() {
     case("message_waits");
 }
