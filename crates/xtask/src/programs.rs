@@ -11,7 +11,7 @@ use crate::process::{is_installed, is_root, run, run_captured};
 use crate::tree::Tree;
 
 /// A program, or a file, and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 45] = [
+const PROGRAMS: [(&str, &str); 46] = [
     ("ip", "iproute2"),
     ("ping", "iputils-ping"),
     ("iperf3", "iperf3"),
@@ -56,6 +56,7 @@ const PROGRAMS: [(&str, &str); 45] = [
     ("mpicc", "libopenmpi-dev"),
     ("NPopenmpi", "netpipe-openmpi"),
     ("hpcc", "hpcc"),
+    ("qemu-system-x86_64", "qemu-system-x86"),
     ("/usr/include/infiniband/verbs.h", "libibverbs-dev"),
     ("/usr/include/rdma/rdma_cma.h", "librdmacm-dev"),
 ];

@@ -7,6 +7,7 @@ mod measured;
 mod mpi;
 mod nic;
 mod programs;
+mod qemu;
 mod service;
 mod symbols;
 mod verbs;

@@ -9,7 +9,7 @@ use testkit::lab::have;
 use super::library;
 
 /// Programs, and libraries that have a provider of verbs.
-const FILES: [&str; 16] = [
+const FILES: [&str; 17] = [
     "/usr/bin/ibv_devices",
     "/usr/bin/ibv_devinfo",
     "/usr/bin/ib_write_bw",
@@ -25,6 +25,7 @@ const FILES: [&str; 16] = [
     "/usr/bin/rdma_xclient",
     "/usr/bin/qperf",
     "/usr/bin/fio",
+    "/usr/bin/qemu-system-x86_64",
     "/usr/lib/x86_64-linux-gnu/libfabric.so.1",
 ];
 
@@ -41,7 +42,16 @@ fn names(kind: &str, file: &Path, has: impl Fn(&str) -> bool) -> BTreeSet<String
 /// A symbol without a version serves whatever version is asked for (ld.so(8)).
 #[test]
 fn what_programs_import_is_exported() {
-    if !have(&["nm", "ibv_devices", "ib_write_bw", "rping", "qperf", "fio", "fi_pingpong"]) {
+    if !have(&[
+        "nm",
+        "ibv_devices",
+        "ib_write_bw",
+        "rping",
+        "qperf",
+        "fio",
+        "fi_pingpong",
+        "qemu-system-x86_64",
+    ]) {
         return;
     }
     let exported = names("--defined-only", &library(), |symbol| !symbol.contains('@'));
