@@ -218,11 +218,22 @@ impl Taken {
         (wr_id.load(Ordering::Relaxed), fits.then_some(&into.sges[..]))
     }
 
+    /// The number that an entry's completion is known by, as it is there now: it is the application's own affair.
+    #[inline]
+    pub(super) fn wr_id(&self, memory: &[AtomicU64], index: u32) -> u64 {
+        self.entry(memory, index)[0].load(Ordering::Relaxed)
+    }
+
+    /// The number of the last entry that is over, as was published.
+    pub(super) fn last_retired(&self) -> u32 {
+        self.retired.wrapping_sub(1)
+    }
+
     /// An entry completes, and those before it are over: the application may have their places, before it sees the
-    /// completion. Returns the number that this is known by, as it is there now: it is the application's own affair.
+    /// completion. Returns [`wr_id`](Self::wr_id).
     #[inline]
     pub(super) fn retire_to(&mut self, memory: &[AtomicU64], index: u32) -> u64 {
-        let wr_id = self.entry(memory, index)[0].load(Ordering::Relaxed);
+        let wr_id = self.wr_id(memory, index);
         let retired = index.wrapping_add(1);
         if retired.wrapping_sub(self.retired) <= self.taken.wrapping_sub(self.retired) {
             self.publish_retired(memory, retired);

@@ -52,6 +52,8 @@ pub struct Completion {
     pub invalidated: Option<u32>,
     /// What the Terminate message said that is about this request (`vendor_err`).
     pub cause: Option<Cause>,
+    /// Work that was posted before it completes behind it: what ends the stream is told first.
+    pub is_early: bool,
 }
 
 /// What the owner of a completion queue waits for.

@@ -1,6 +1,7 @@
 //! Sessions: what an application posts into the shared memory is done, and nothing that it writes there does harm.
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
+mod ends;
 mod hostile;
 mod messages;
 mod side;
@@ -222,6 +223,11 @@ fn events_wait_for_so_many_entries_or_so_long() {
     a.process.expire(a.memory, due);
     a.told.extend(std::iter::from_fn(|| a.process.poll_told()));
     assert_eq!((events(&a), a.process.deadline()), (2, None));
+    // Where there were enough, nothing waits any more, and the next has its own time.
+    round(&mut a, 1);
+    assert!(a.process.deadline().is_some());
+    round(&mut a, 2);
+    assert_eq!((events(&a), a.process.deadline()), (3, None));
 }
 
 proptest! {

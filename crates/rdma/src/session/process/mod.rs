@@ -82,8 +82,8 @@ pub struct Process {
     cqs: Places<CompletionQueue>,
     srqs: Places<SharedQueue>,
     owned: Owned,
-    /// Completion queues whose events wait, with when they do not any more.
-    moderated: Vec<(Nanos, Cq)>,
+    /// Completion queues whose events wait, and those of which some have waited; each once.
+    moderated: Vec<Cq>,
     told: VecDeque<Told>,
     copied: Copied,
 }
@@ -114,6 +114,9 @@ struct CompletionQueue {
     /// Entries that no event was looked at for, and whether one of them is solicited.
     unseen: u32,
     is_solicited: bool,
+    /// When an event does not wait any more, and whether the queue is one of [`Process::moderated`].
+    due: Option<Nanos>,
+    is_listed: bool,
 }
 
 #[derive(Debug)]

@@ -86,9 +86,11 @@ impl Process {
             let Some(pair) = pair else { return };
             let index = completion.wr_id as u32;
             let is_receive = matches!(completion.done, Done::Receive | Done::ReceiveImmediate);
-            let (wr_id, index) = match is_receive {
-                true => (completion.wr_id, 0),
-                false => (pair.sq.retire_to(memory, index), index),
+            let (wr_id, index) = match (is_receive, completion.is_early) {
+                (true, _) => (completion.wr_id, 0),
+                // Those before it are not over, and have their places still.
+                (false, true) => (pair.sq.wr_id(memory, index), pair.sq.last_retired()),
+                (false, false) => (pair.sq.retire_to(memory, index), index),
             };
             queue.written.push(memory, &entry(&completion, wr_id, index));
             queue.is_solicited |= is_solicited;
@@ -97,28 +99,31 @@ impl Process {
         queue.unseen += count;
         if queue.unseen >= queue.count || queue.period == 0 {
             queue.tell(memory, told);
-        } else if queue.unseen == count {
-            moderated.push((now.saturating_add(queue.period), cq));
+        } else if queue.due.is_none() {
+            queue.due = Some(now.saturating_add(queue.period));
+            if !core::mem::replace(&mut queue.is_listed, true) {
+                moderated.push(cq);
+            }
         }
         Ok(())
     }
 
     /// When [`expire`](Self::expire) is to be called, if at all.
     pub fn deadline(&self) -> Option<Nanos> {
-        self.moderated.iter().map(|(due, _)| *due).min()
+        self.moderated.iter().filter_map(|cq| self.cqs.get(cq.place())?.due).min()
     }
 
     /// Events that have waited long enough are said.
     pub fn expire(&mut self, memory: &[AtomicU64], now: Nanos) {
         let Process { cqs, moderated, told, .. } = self;
-        moderated.retain(|(due, cq)| {
-            if *due > now {
-                return true;
-            }
-            if let Some(queue) = cqs.get_mut(cq.place()).filter(|queue| queue.cq == *cq) {
+        moderated.retain(|cq| {
+            let queue = cqs.get_mut(cq.place()).filter(|queue| queue.cq == *cq);
+            let Some(queue) = queue else { return false };
+            if queue.due.is_some_and(|due| due <= now) {
                 queue.tell(memory, told);
             }
-            false
+            queue.is_listed = queue.due.is_some();
+            queue.is_listed
         });
     }
 
@@ -166,7 +171,7 @@ impl CompletionQueue {
     #[inline]
     fn tell(&mut self, memory: &[AtomicU64], told: &mut alloc::collections::VecDeque<Told>) {
         let is_solicited = core::mem::take(&mut self.is_solicited);
-        self.unseen = 0;
+        (self.unseen, self.due) = (0, None);
         if self.written.must_tell(memory, is_solicited)
             && let Some(channel) = self.channel
         {

@@ -162,8 +162,19 @@ impl Process {
         })?;
         let written = Written::new(area);
         let (count, period, unseen, is_solicited) = (1, 0, 0, false);
-        let queue =
-            CompletionQueue { cq, context, channel, written, count, period, unseen, is_solicited };
+        let (due, is_listed) = (None, false);
+        let queue = CompletionQueue {
+            cq,
+            context,
+            channel,
+            written,
+            count,
+            period,
+            unseen,
+            is_solicited,
+            due,
+            is_listed,
+        };
         self.cqs.put(cq, queue);
         self.owned.add(context, Kind::Cq, cq.0, 0);
         let [at, shape] = area.encode();
@@ -173,7 +184,7 @@ impl Process {
     fn destroy_cq(&mut self, cq: Cq) -> Result<(), Error> {
         self.rnic.destroy_cq(cq)?;
         self.owned.remove(Kind::Cq, cq.0);
-        self.moderated.retain(|(_, of)| *of != cq);
+        self.moderated.retain(|of| *of != cq);
         if let Some(queue) = self.cqs.take(cq.place()) {
             self.free(queue.written.area());
         }

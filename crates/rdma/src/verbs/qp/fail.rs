@@ -144,7 +144,8 @@ impl QueuePair {
         let work = work.filter(|(place, ..)| self.sq.has(*place));
         if let Some((place, status, cause)) = work {
             let entry = *self.sq.entry(place);
-            let completion = Completion { status, cause, ..self.success(&entry) };
+            let is_early = place != self.sq.head;
+            let completion = Completion { status, cause, is_early, ..self.success(&entry) };
             self.complete_send(shared, completion);
         }
         // Receives that a message has come for, whole or in part, are before those that are posted.

@@ -49,7 +49,8 @@ impl QueuePair {
 
     pub(crate) fn refuse_send(&mut self, shared: &mut Shared, wr_id: u64, status: Status) {
         shared.counters.flushed += u64::from(status == Status::Flushed);
-        let completion = Completion { status, ..self.flushed(wr_id, Done::Send) };
+        let is_early = self.send_len() > 0;
+        let completion = Completion { status, is_early, ..self.flushed(wr_id, Done::Send) };
         self.complete_send(shared, completion);
     }
 
