@@ -1,6 +1,6 @@
 //! Work that is posted.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use libc::{c_int, c_uint};
 use rdma::rdmap::atomic::Operation;
@@ -215,7 +215,9 @@ pub(crate) unsafe extern "C" fn post_recv(
         return libc::EIO;
     };
     let error = put_receives(&mut lock(&(*own).receives), wr, bad);
-    // The device looks at receives when a message comes, but flushes them only when it is told of them.
+    // The device looks at receives when a message comes, but flushes them only when it is told of them. It tells the state
+    // and looks at them once more: either that sees these, or they are posted behind the state.
+    fence(Ordering::SeqCst);
     if matches!(state(qp), State::Sqd | State::Sqe | State::Err) {
         session.posted((*qp).qp_num);
     }

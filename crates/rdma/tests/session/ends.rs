@@ -1,7 +1,15 @@
 //! What an application is told while a stream ends, whatever it posts meanwhile.
 
-use rdma::verbs::{Sge, Work};
+use std::hint::spin_loop;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use rdma::session::area::Area;
+use rdma::session::completions::Completions;
+use rdma::session::posts::Posts;
+use rdma::verbs::{Sge, State, Work};
+
+use crate::side::DEPTH;
 use crate::world::BASE;
 use crate::{FLUSHED, sides};
 
@@ -25,4 +33,49 @@ fn a_failure_that_is_told_first_gives_no_places_away() {
     assert_eq!(told[..2], expected, "by the first nothing is over");
     assert_eq!(told[2..].iter().map(|of| of.0).collect::<Vec<_>>(), [11, 13]);
     assert_eq!(a.sends.retired(), 4);
+}
+
+/// Posts receives as the library does, while the stream ends: it rings if the state behind a post says so. Returns how many
+/// it has posted, and whether it has rung.
+fn post_receives(areas: [Area; 3], memory: &[AtomicU64], after: u32) -> (u64, bool) {
+    let sends = Posts::new(areas[0], DEPTH, memory).unwrap();
+    let mut receives = Posts::new(areas[1], DEPTH, memory).unwrap();
+    (0..after).for_each(|_| spin_loop());
+    for posted in 0..u64::from(DEPTH) {
+        let entry = receives.slot().unwrap();
+        entry[0].store(posted, Ordering::Relaxed);
+        entry[1].store(0, Ordering::Relaxed);
+        receives.push();
+        receives.publish();
+        fence(Ordering::SeqCst);
+        if matches!(sends.state(), State::Sqd | State::Sqe | State::Err) {
+            return (posted + 1, true);
+        }
+        (0..20).for_each(|_| spin_loop());
+    }
+    (DEPTH.into(), false)
+}
+
+#[test]
+fn a_receive_that_is_posted_while_the_stream_ends_is_flushed() {
+    for round in 0..2_000 {
+        let (mut a, _b) = sides();
+        let begin = Barrier::new(2);
+        let (posted, has_rung) = std::thread::scope(|scope| {
+            let (areas, memory, begin) = (a.areas, a.memory, &begin);
+            let posting = scope.spawn(move || {
+                begin.wait();
+                post_receives(areas, memory, round % 10)
+            });
+            begin.wait();
+            a.process.stream_ended(a.memory, 0, a.qp).unwrap();
+            posting.join().unwrap()
+        });
+        if has_rung {
+            a.process.pull(a.memory, 0, a.qp).unwrap();
+        }
+        let mut completions = Completions::new(a.areas[2], a.memory).unwrap();
+        let told: Vec<u64> = std::iter::from_fn(|| completions.poll()).map(|of| of.wr_id).collect();
+        assert_eq!(told, (0..posted).collect::<Vec<_>>(), "has rung: {has_rung}");
+    }
 }

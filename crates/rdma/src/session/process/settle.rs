@@ -1,6 +1,6 @@
 //! What has happened is told: completions are written, work queues have room again, events are said.
 
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use wire::Nanos;
 
@@ -12,6 +12,9 @@ use crate::verbs::{Event, State};
 
 impl Process {
     /// Tells what has happened to a queue pair.
+    ///
+    /// Its state first: whoever posts a receive rings only if the state behind that says so. Either it sees the state,
+    /// or what it has posted is seen here.
     #[inline]
     pub(super) fn settle(
         &mut self,
@@ -19,6 +22,10 @@ impl Process {
         now: Nanos,
         qp: Qp,
     ) -> Result<(), Hostile> {
+        while self.tell_state(memory, qp) {
+            fence(Ordering::SeqCst);
+            self.take_posted(memory, qp)?;
+        }
         self.retire_receives(memory, qp);
         if let Some(pair) = self.qps.get(qp.place()).filter(|pair| pair.qp == qp) {
             let (send_cq, receive_cq) = (pair.send_cq, pair.receive_cq);
@@ -28,7 +35,6 @@ impl Process {
             }
         }
         self.retire_sends(memory, qp);
-        self.tell_state(memory, qp);
         self.tell_events();
         Ok(())
     }
@@ -55,14 +61,18 @@ impl Process {
         }
     }
 
+    /// Tells the state of a queue pair, if that is another one.
     #[inline]
-    pub(super) fn tell_state(&mut self, memory: &[AtomicU64], qp: Qp) {
-        let Some(pair) = self.qps.get_mut(qp.place()).filter(|pair| pair.qp == qp) else { return };
+    pub(super) fn tell_state(&mut self, memory: &[AtomicU64], qp: Qp) -> bool {
+        let pair = self.qps.get_mut(qp.place()).filter(|pair| pair.qp == qp);
+        let Some(pair) = pair else { return false };
         let state = self.rnic.state(qp).unwrap_or(State::Err);
-        if state != pair.state {
+        let is_another = state != pair.state;
+        if is_another {
             pair.state = state;
             pair.sq.tell_state(memory, state);
         }
+        is_another
     }
 
     #[inline]
