@@ -19,6 +19,7 @@
 //! | `manager` | the connection manager: identifiers, connection set-up |
 //! | `outlet` | where events are read |
 //! | `identity` | its EUI-64 |
+//! | `terms` | limits, and what connections are asked for |
 //! | `token` | what the loop waits for |
 //! | [`stats`] | what `wharf rdma stats` shows |
 //!
@@ -41,9 +42,13 @@ mod process;
 pub mod server;
 pub mod stats;
 mod stream;
+mod terms;
 mod token;
 
 pub use server::{Device, ServeError};
+
+/// How long a peer may answer nothing before its connection ends, if nothing else is said.
+pub const PEER_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// The device's name.
 pub const NAME: &str = "wharf0";

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use rdma::mpa::startup::Request;
 use rdma::mpa::{Config, Initiator, Negotiated};
@@ -98,6 +99,8 @@ pub(crate) struct Around<'a> {
     pub(crate) now: Nanos,
     /// What is asked of peers, and most reads at once of a queue pair.
     pub(crate) mpa: Config,
+    /// How long a peer may answer nothing.
+    pub(crate) peer_timeout: Duration,
 }
 
 /// A stream that is to be a queue pair's.

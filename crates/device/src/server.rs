@@ -5,10 +5,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rdma::mpa::Config;
 use rdma::session::{MESSAGE_MAX, Reply, Request};
-use rdma::verbs::Limits;
 use serde_json::Value;
 use sys::packets::{PacketListener, PacketSocket, Received};
 use sys::poll::{Signals, poll};
@@ -17,6 +17,7 @@ use sys::process_memory::ProcessMemory;
 
 use crate::process::Serving;
 use crate::stats::{Registry, Served};
+use crate::terms::Terms;
 
 /// Most processes at once.
 const PROCESSES_MAX: usize = 256;
@@ -83,8 +84,7 @@ fn parse(address: &str) -> io::Result<SocketAddr> {
 #[derive(Debug)]
 pub struct Device {
     listener: PacketListener,
-    limits: Limits,
-    mpa: Config,
+    terms: Terms,
     registry: Registry,
 }
 
@@ -101,15 +101,21 @@ impl Device {
             }
             other => other?,
         };
-        let (limits, mpa) = (Limits::default(), Config::default());
-        Ok(Device { listener, limits, mpa, registry: Registry::default() })
+        Ok(Device { listener, terms: Terms::default(), registry: Registry::default() })
     }
 
     /// The same, with connections that are asked for by this revision of MPA (1 is RFC 5044, 2 RFC 6581), and with CRCs
     /// whoever wants them, or if the peer does.
     #[must_use]
     pub fn with(self, revision: u8, crc: bool) -> Self {
-        Device { mpa: Config { revision, crc, ..self.mpa }, ..self }
+        let mpa = Config { revision, crc, ..self.terms.mpa };
+        Device { terms: Terms { mpa, ..self.terms }, ..self }
+    }
+
+    /// The same, with connections that end when their peers answer nothing for so long.
+    #[must_use]
+    pub fn with_peer_timeout(self, peer_timeout: Duration) -> Self {
+        Device { terms: Terms { peer_timeout, ..self.terms }, ..self }
     }
 
     /// Serves until a signal says that it is enough, or until `owner` has ended, if there is one, and no process uses the
@@ -160,7 +166,7 @@ impl Device {
             Ok(socket) => socket,
             Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
         };
-        let (registry, terms) = (self.registry.clone(), (self.limits, self.mpa));
+        let (registry, terms) = (self.registry.clone(), self.terms);
         let pid = socket.peer().map_or(0, |peer| peer.pid);
         let work = move || {
             if let Err(error) = greet(socket, &registry, terms) {
@@ -187,11 +193,7 @@ fn is_enough(signals: &Signals) -> io::Result<bool> {
 }
 
 /// A process, or whoever asks for counters.
-fn greet(
-    socket: PacketSocket,
-    registry: &Registry,
-    terms: (Limits, Config),
-) -> Result<(), ServeError> {
+fn greet(socket: PacketSocket, registry: &Registry, terms: Terms) -> Result<(), ServeError> {
     let peer = socket.peer()?;
     let (whose, own) = (owner(peer.uid), uid());
     if whose != Owner::Own && (whose, own) != (Owner::Root, 0) {
@@ -256,7 +258,7 @@ fn serve(
     socket: PacketSocket,
     memory: ProcessMemory,
     seen: u64,
-    terms: (Limits, Config),
+    terms: Terms,
     served: Arc<Served>,
 ) -> Result<(), ServeError> {
     // A process in another PID namespace has no id here: its socket says when it is gone.
@@ -275,7 +277,7 @@ fn tell(socket: &PacketSocket, stats: &Value) -> Result<(), ServeError> {
             if error.kind() != io::ErrorKind::WouldBlock {
                 return Err(error.into());
             }
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
     Ok(())

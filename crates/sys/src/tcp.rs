@@ -85,6 +85,24 @@ pub fn set_type_of_service(socket: impl AsFd, is_ipv6: bool, value: u8) -> io::R
     sockopt::set(socket, libc::IPPROTO_IP, libc::IP_TOS, &value)
 }
 
+/// Ends a connection whose peer has answered nothing for so long: what was sent is not acknowledged (`TCP_USER_TIMEOUT`), or,
+/// where nothing was, the probes that are then sent (`SO_KEEPALIVE`). Seconds are the finest for these, one the least.
+///
+/// # Errors
+/// As `setsockopt`.
+pub fn set_peer_timeout(socket: impl AsFd, timeout: Duration) -> io::Result<()> {
+    const PROBES: u32 = 3;
+    let socket = socket.as_fd();
+    let seconds = |of: Duration| libc::c_int::try_from(of.as_secs().clamp(1, 32_767)).unwrap_or(1);
+    let milliseconds = libc::c_uint::try_from(timeout.as_millis()).unwrap_or(libc::c_uint::MAX);
+    let probes = PROBES as libc::c_int;
+    sockopt::set(socket, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, &milliseconds)?;
+    sockopt::set(socket, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, &seconds(timeout / 2))?;
+    sockopt::set(socket, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, &seconds(timeout / 2 / PROBES))?;
+    sockopt::set(socket, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, &probes)?;
+    sockopt::set(socket, libc::SOL_SOCKET, libc::SO_KEEPALIVE, &1_i32)
+}
+
 fn socket(address: SocketAddr) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;

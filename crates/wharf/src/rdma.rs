@@ -4,6 +4,7 @@ use std::env;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use device::server::{ask_stats, connect, default_address};
@@ -11,6 +12,7 @@ use device::{Device, ServeError};
 use serde_json::Value;
 use sys::poll::Signals;
 
+use crate::args::seconds;
 use crate::error::Error;
 use crate::loaded::{again_on_nic, is_on_nic};
 use crate::print;
@@ -43,6 +45,9 @@ pub(crate) struct RdmaArgs {
     /// Leave the connections to the kernel's TCP
     #[arg(long)]
     no_nic: bool,
+    /// How long a peer may answer nothing before its connection ends, 1 to 3600
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = peer_timeout)]
+    peer_timeout: Duration,
     /// End with this process, once no other uses the device
     #[arg(long, hide = true, value_name = "PID")]
     until: Option<u32>,
@@ -85,6 +90,12 @@ impl AddressArgs {
     }
 }
 
+fn peer_timeout(text: &str) -> Result<Duration, String> {
+    let is_long = |time: &Duration| *time >= Duration::from_secs(1);
+    let given = seconds(text).ok().filter(is_long);
+    given.ok_or_else(|| "it is a number of seconds from 1 to 3600".to_owned())
+}
+
 /// The address that the environment names.
 fn named() -> Option<String> {
     env::var(VARIABLE).ok().filter(|given| !given.is_empty())
@@ -109,7 +120,9 @@ fn serve(args: &RdmaArgs) -> Result<(), Error> {
     // The first process of a container is ended by no signal that it does not wait for (pid_namespaces(7)).
     let signals = Signals::block().map_err(Error::Io)?;
     let address = args.address.get();
-    let device = Device::bind(&address)?.with(args.mpa_revision, !args.no_crc);
+    let device = Device::bind(&address)?
+        .with(args.mpa_revision, !args.no_crc)
+        .with_peer_timeout(args.peer_timeout);
     let owner = args.until.map(sys::process::pidfd_open).transpose().map_err(Error::Io)?;
     // Each connection is a descriptor.
     if let Err(error) = sys::process::allow_most_open_files() {

@@ -162,7 +162,7 @@ impl Manager {
         }
         for (stream, remote) in came {
             let local = stream.local_addr().ok().map(canonical);
-            if stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true)).is_err() {
+            if stream.set_nonblocking(true).and_then(|()| prepare(&stream, around)).is_err() {
                 continue;
             }
             let identifier = Identifier {
@@ -209,7 +209,7 @@ impl Manager {
         else {
             return Ok(());
         };
-        stream.set_nodelay(true)?;
+        prepare(&stream, around)?;
         // A request is shorter than any socket's room.
         stream.write_all(&ask.request)?;
         around.epoll.change(&stream, Token::Id(id).into(), Interest::Read)?;
@@ -300,6 +300,12 @@ impl Manager {
             }
         }
     }
+}
+
+/// How a connection is, whoever has begun it.
+fn prepare(stream: &TcpStream, around: &Around<'_>) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    sys::tcp::set_peer_timeout(stream, around.peer_timeout)
 }
 
 /// Reads what there is; whether the peer has closed.

@@ -12,7 +12,7 @@ use rdma::mpa::Config;
 use rdma::session::Process;
 use rdma::session::control::Control;
 use rdma::session::process::Told;
-use rdma::verbs::{Limits, Qp};
+use rdma::verbs::Qp;
 use sys::epoll::Epoll;
 use sys::packets::PacketSocket;
 use sys::poll::EventFd;
@@ -24,6 +24,7 @@ use crate::memory::Remote;
 use crate::outlet::{Outlets, completion, encode_async};
 use crate::stats::{Calls, Connection, Served};
 use crate::stream::Stream;
+use crate::terms::Terms;
 use crate::token::Token;
 use awake::Awake;
 
@@ -45,7 +46,7 @@ pub(crate) struct Serving {
     epoll: Epoll,
     outlets: Outlets,
     manager: Manager,
-    mpa: Config,
+    terms: Terms,
     streams: BTreeMap<u64, Stream>,
     /// The stream and the identifier of each queue pair.
     carried: BTreeMap<u32, Carried>,
@@ -88,10 +89,11 @@ impl Serving {
         socket: PacketSocket,
         pidfd: Option<OwnedFd>,
         memory: sys::process_memory::ProcessMemory,
-        (limits, mpa): (Limits, Config),
+        terms: Terms,
         served: Arc<Served>,
     ) -> std::io::Result<Self> {
         let page = rdma::session::control::WORDS * 8;
+        let limits = terms.limits;
         let shared = SharedMemory::new(c"wharf-rdma", limits.queue_bytes + page)?;
         let (doorbell, epoll) = (EventFd::new()?, Epoll::new()?);
         epoll.add(&socket, Token::Socket.into())?;
@@ -110,7 +112,7 @@ impl Serving {
             epoll,
             outlets: Outlets::default(),
             manager: Manager::default(),
-            mpa,
+            terms,
             streams: BTreeMap::new(),
             carried: BTreeMap::new(),
             last_stream: 0,
@@ -197,8 +199,10 @@ impl Serving {
     fn manager(&mut self, now: Nanos) -> (&mut Manager, Around<'_>) {
         self.may_be_sooner = true;
         let reads = self.process.limits().reads;
-        let mpa = Config { ird: reads, ord: reads, ..self.mpa };
-        let around = Around { epoll: &self.epoll, outlets: &mut self.outlets, now, mpa };
+        let mpa = Config { ird: reads, ord: reads, ..self.terms.mpa };
+        let peer_timeout = self.terms.peer_timeout;
+        let around =
+            Around { epoll: &self.epoll, outlets: &mut self.outlets, now, mpa, peer_timeout };
         (&mut self.manager, around)
     }
 

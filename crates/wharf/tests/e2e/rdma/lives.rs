@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use sys::process::Signal;
-use testkit::lab::{Program, have, wait_until};
+use testkit::lab::{Host, Program, have, wait_until};
 
 use super::{Pair, as_user, build};
-use crate::setup::Ip;
+use crate::setup::{Ip, WIRE};
 
 const PORT: &str = "5001";
 
@@ -198,4 +198,28 @@ fn a_peer_that_does_not_answer_is_left() {
     peer.go();
     client.line_with("left");
     assert!(client.wait().status.success());
+}
+
+/// Nothing that the peer sends comes through any more: what waits for it ends, and so does who only serves it.
+#[test]
+fn a_peer_that_is_cut_off_is_given_up() {
+    let Some(peer) = Peer::new("cut") else { return };
+    let begin = |host: &Host| {
+        let mut device = host.spawn(&mut as_user(&["rdma", "--peer-timeout", "2"]));
+        device.line_with("serves");
+        device
+    };
+    let _devices = [begin(&peer.pair.client), begin(&peer.pair.server)];
+    let mut server = peer.serve("fork");
+    let mut client = peer.call("call");
+    server.signal(Signal::HangUp);
+    server.line_with("forked");
+    peer.go();
+    client.line_with("moves");
+    peer.pair.server.succeed("ip", &["link", "set", WIRE, "down"]);
+    assert_ne!(client.line_with("status"), "status 0");
+    client.line_with("done");
+    assert!(client.wait().status.success());
+    server.line_with("disconnected");
+    assert!(server.wait().status.success());
 }
