@@ -36,8 +36,16 @@ pub struct Counters {
     pub framing_errors: u64,
     /// Of those sent: because of a segment's header.
     pub header_errors: u64,
-    /// Of those sent: because memory was not granted.
-    pub protection_errors: u64,
+    /// Of those sent: because an STag was of no memory.
+    pub stag_errors: u64,
+    /// Of those sent: because memory was reached for beyond its bounds.
+    pub bounds_errors: u64,
+    /// Of those sent: because memory does not grant what was asked of it.
+    pub access_errors: u64,
+    /// Of those sent: because memory is of another protection domain, or another stream.
+    pub domain_errors: u64,
+    /// Of those sent: because an STag cannot be invalidated by the peer.
+    pub invalidate_errors: u64,
     /// Of those sent: because no receive was posted, or a queue of reads was full.
     pub no_buffer_errors: u64,
     /// Of those sent: because a message did not fit its receive.

@@ -37,6 +37,21 @@ fn region(pair: &mut Pair, access: Access) -> u32 {
     pair.b.register(0x5000, 4096, access)
 }
 
+/// How often memory was not granted: for its STag, its bounds, its rights and its domain.
+fn reasons(pair: &Pair) -> [u64; 4] {
+    let counters = pair.b.rnic.counters();
+    [counters.stag_errors, counters.bounds_errors, counters.access_errors, counters.domain_errors]
+}
+
+fn expected_reasons(protection: Protection) -> [u64; 4] {
+    match protection {
+        Protection::InvalidStag => [1, 0, 0, 0],
+        Protection::Bounds | Protection::Wrap => [0, 1, 0, 0],
+        Protection::NotAssociated => [0, 0, 0, 1],
+        _ => [0, 0, 1, 0],
+    }
+}
+
 /// Each way in which a peer's memory may not be reached: by whom, and how it is told.
 #[test]
 fn memory_of_the_peer_that_is_not_granted() {
@@ -101,7 +116,7 @@ fn memory_of_the_peer_that_is_not_granted() {
         let expected = Outcome { a: vec![(1, Status::Success)], b: vec![], cause: ddp.into() };
         assert_eq!(run(&mut pair), expected, "{name}");
         assert_eq!(pair.b.take_events()[0], Event::QpAccessError(pair.b.qp, ddp.into()), "{name}");
-        assert_eq!(pair.b.rnic.counters().protection_errors, 1);
+        assert_eq!(reasons(&pair), expected_reasons(rdmap), "{name}");
         let atomic = Work::Atomic { stag, offset, operation: Atomic::fetch_add(1) };
         for work in [Work::Read { stag, offset }, atomic] {
             let is_atomic = work == atomic;
@@ -120,6 +135,7 @@ fn memory_of_the_peer_that_is_not_granted() {
             let cause = Cause::Protection(rdmap);
             let outcome = run(&mut pair);
             assert_eq!(outcome.cause, cause, "{name}");
+            assert_eq!(reasons(&pair), expected_reasons(rdmap), "{name}");
             assert_eq!(outcome.a[0], (1, Status::RemoteAccess), "{name}");
             assert_eq!(pair.b.ram.log.len(), writes);
         }

@@ -4,9 +4,9 @@ use super::QueuePair;
 use super::close::Close;
 use super::state::State;
 use super::stream::Stream;
-use crate::ddp::{self, QUEUE_READ, QUEUE_SEND, UntaggedError};
+use crate::ddp::{self, QUEUE_READ, QUEUE_SEND, TaggedError, UntaggedError};
 use crate::mpa::deframe::Malformed;
-use crate::rdmap::terminate::{Cause, Failed, Llp, Operation, Terminate};
+use crate::rdmap::terminate::{Cause, Failed, Llp, Operation, Protection, Terminate};
 use crate::status::Status;
 use crate::verbs::cq::{Completion, Done};
 use crate::verbs::event::Event;
@@ -234,7 +234,20 @@ fn count(shared: &mut Shared, cause: Cause) {
         Cause::Ddp(ddp::Error::Untagged(UntaggedError::NoBuffer)) => &mut counters.no_buffer_errors,
         Cause::Ddp(ddp::Error::Untagged(UntaggedError::TooLong)) => &mut counters.length_errors,
         Cause::Ddp(ddp::Error::Catastrophic) | Cause::Local => &mut counters.local_errors,
-        _ if is_access(cause) => &mut counters.protection_errors,
+        Cause::Protection(of) => match of {
+            Protection::InvalidStag => &mut counters.stag_errors,
+            Protection::Bounds | Protection::Wrap => &mut counters.bounds_errors,
+            Protection::Access | Protection::Unspecified => &mut counters.access_errors,
+            Protection::NotAssociated => &mut counters.domain_errors,
+            Protection::CannotInvalidate => &mut counters.invalidate_errors,
+        },
+        Cause::Operation(Operation::CannotInvalidate) => &mut counters.invalidate_errors,
+        Cause::Ddp(ddp::Error::Tagged(of)) => match of {
+            TaggedError::InvalidStag => &mut counters.stag_errors,
+            TaggedError::Bounds | TaggedError::Wrap => &mut counters.bounds_errors,
+            TaggedError::NotAssociated => &mut counters.domain_errors,
+            TaggedError::Version => &mut counters.header_errors,
+        },
         _ => &mut counters.header_errors,
     };
     *counter += 1;
