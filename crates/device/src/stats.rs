@@ -1,10 +1,10 @@
 //! What the device tells of itself.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rdma::Counters;
 use rdma::session::process::Objects;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// A connection, as it is listed.
 #[derive(Clone, Debug)]
@@ -69,6 +69,8 @@ pub struct Snapshot {
     pub objects: Objects,
     /// Its connections.
     pub connections: Vec<Connection>,
+    /// How many streams it had then, and the number of the last.
+    pub(crate) of_streams: (usize, u64),
     /// What that has cost.
     pub calls: Calls,
 }
@@ -79,41 +81,74 @@ pub(crate) struct Served {
     /// Its id, as the device sees it; 0 if it does not.
     pub(crate) pid: i32,
     pub(crate) snapshot: Mutex<Snapshot>,
+    ended: Arc<Mutex<Totals>>,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let snapshot = self.snapshot.get_mut().unwrap_or_else(PoisonError::into_inner);
+        add(&mut lock(&self.ended), &counters(snapshot));
+    }
+}
+
+/// Counters of several processes together, by their names.
+type Totals = Map<String, Value>;
+
+fn add(totals: &mut Totals, more: &Totals) {
+    for (name, value) in more {
+        let before = totals.get(name).and_then(Value::as_u64).unwrap_or(0);
+        let sum = before.saturating_add(value.as_u64().unwrap_or(0));
+        totals.insert(name.clone(), sum.into());
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// All processes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Registry(Arc<Mutex<Vec<Weak<Served>>>>);
+pub(crate) struct Registry {
+    all: Arc<Mutex<Vec<Weak<Served>>>>,
+    /// What those have done that have ended.
+    ended: Arc<Mutex<Totals>>,
+}
 
 impl Registry {
     /// Another process; `None` if there are as many as there may be.
     pub(crate) fn add(&self, pid: i32, most: usize) -> Option<Arc<Served>> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.all);
         all.retain(|served| served.strong_count() > 0);
         if all.len() >= most {
             return None;
         }
-        let served = Arc::new(Served { pid, snapshot: Mutex::default() });
+        let served =
+            Arc::new(Served { pid, snapshot: Mutex::default(), ended: self.ended.clone() });
         all.push(Arc::downgrade(&served));
         Some(served)
     }
 
     /// How many there are.
     pub(crate) fn count(&self) -> usize {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = lock(&self.all);
         all.iter().filter(|served| served.strong_count() > 0).count()
     }
 
     /// What `wharf rdma stats --json` prints.
     pub(crate) fn json(&self) -> Value {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let processes: Vec<Value> = all.iter().filter_map(Weak::upgrade).map(process).collect();
-        json!({ "device": crate::NAME, "processes": processes })
+        let all: Vec<Arc<Served>> = lock(&self.all).iter().filter_map(Weak::upgrade).collect();
+        let mut total = counters(&Snapshot::default());
+        add(&mut total, &lock(&self.ended));
+        for served in &all {
+            add(&mut total, &counters(&lock(&served.snapshot)));
+        }
+        let processes: Vec<Value> = all.iter().map(|served| process(served)).collect();
+        json!({ "device": crate::NAME, "processes": processes, "total": total })
     }
 }
 
-fn process(served: Arc<Served>) -> Value {
-    let snapshot = served.snapshot.lock().unwrap_or_else(PoisonError::into_inner).clone();
+fn process(served: &Served) -> Value {
+    let snapshot = lock(&served.snapshot).clone();
     let connections: Vec<Value> = snapshot
         .connections
         .iter()
@@ -131,9 +166,9 @@ fn process(served: Arc<Served>) -> Value {
     })
 }
 
-fn counters(of: &Snapshot) -> Value {
+fn counters(of: &Snapshot) -> Totals {
     let Snapshot { counters, calls, .. } = of;
-    json!({
+    let counters = json!({
         "bytes_in": calls.bytes.0,
         "bytes_out": calls.bytes.1,
         "nic_bytes_in": calls.nic_bytes.0,
@@ -172,5 +207,9 @@ fn counters(of: &Snapshot) -> Value {
         "fence_waits": counters.fence_waits,
         "flushed": counters.flushed,
         "lost_completions": counters.lost_completions,
-    })
+    });
+    match counters {
+        Value::Object(counters) => counters,
+        _ => Totals::new(),
+    }
 }

@@ -67,7 +67,7 @@ enum RdmaCommand {
     /// List the device and the connections of each process that uses it
     #[command(after_help = "Example:\n  wharf rdma list")]
     List(ShowArgs),
-    /// Show the objects and counters of each process that uses the device
+    /// Show the objects and counters of each process that uses the device, and the sums since it began
     #[command(after_help = "Example:\n  wharf rdma stats --json")]
     Stats(ShowArgs),
 }
@@ -202,11 +202,18 @@ fn stats(show: &ShowArgs) -> Result<(), Error> {
     for process in processes(&stats) {
         table.line(format!("process {}", process["pid"]));
         for group in ["objects", "counters"] {
-            let values = process[group].as_object().into_iter().flatten();
-            values.filter(|(_, value)| value.as_u64() != Some(0)).for_each(|(name, value)| {
-                table.row([format!("  {name}"), thousands(value.as_u64().unwrap_or(0))]);
-            });
+            add_values(&mut table, &process[group]);
         }
     }
+    table.line("all, and those that have ended");
+    add_values(&mut table, &stats["total"]);
     print(table.to_string())
+}
+
+/// A row for each value that is not zero.
+fn add_values(table: &mut Table, values: &Value) {
+    let values = values.as_object().into_iter().flatten();
+    values.filter(|(_, value)| value.as_u64() != Some(0)).for_each(|(name, value)| {
+        table.row([format!("  {name}"), thousands(value.as_u64().unwrap_or(0))]);
+    });
 }

@@ -137,6 +137,7 @@ impl Serving {
                 break end;
             }
         };
+        self.publish();
         if ended == End::Hostile {
             tracing::warn!(
                 "process {}: its session is ended: {}",
@@ -339,8 +340,10 @@ impl Serving {
         snapshot.counters = *self.process.counters();
         snapshot.objects = self.process.objects();
         snapshot.calls = Calls { memory_calls: self.memory.calls(), ..self.calls };
-        if snapshot.connections.len() != self.carried.len() {
-            snapshot.connections = self.connections();
+        // Each stream has a number of its own: where there is none more and none less, they are the same.
+        let current = (self.carried.len(), self.last_stream);
+        if snapshot.of_streams != current {
+            (snapshot.connections, snapshot.of_streams) = (self.connections(), current);
         }
     }
 

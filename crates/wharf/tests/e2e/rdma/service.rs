@@ -3,13 +3,15 @@
 use std::fs;
 use std::process::Command;
 
+use serde_json::Value;
 use sys::process::{Signal, kill};
-use testkit::lab::{Host, have};
+use testkit::lab::{Host, have, wait_until};
 
 use super::containers::CONTAINER;
-use super::{Pair, library, within};
+use super::programs::rping;
+use super::{Pair, as_user, library, within};
 use crate::handoff_kept::MANAGER;
-use crate::setup::wharf;
+use crate::setup::{Ip, wharf};
 
 #[test]
 fn a_service_manager_is_told_when_the_device_serves() {
@@ -55,4 +57,25 @@ fn a_device_that_is_asked_to_end_does() {
             assert!(ended.status.success(), "{ended}");
         }
     }
+}
+
+#[test]
+fn counters_of_processes_that_have_ended_are_in_the_total() {
+    let Some(pair) = Pair::new(&["rping"]) else { return };
+    let mut device = pair.client.spawn(&mut as_user(&["rdma"]));
+    device.line_with("serves");
+    rping(&pair, Ip::V4, "64");
+    let mut stats = Value::Null;
+    let is_over = wait_until(|| {
+        let shown = pair.client.output(&mut as_user(&["rdma", "stats", "--json"]));
+        stats = serde_json::from_str(&shown.stdout).unwrap();
+        stats["processes"].as_array().is_some_and(Vec::is_empty)
+    });
+    assert!(is_over, "{stats}");
+    // 30 pings, of which each is a send at least, both ways.
+    for counter in ["messages_in", "messages_out"] {
+        assert!(stats["total"][counter].as_u64() >= Some(30), "{counter}: {stats}");
+    }
+    let shown = pair.client.output(&mut as_user(&["rdma", "stats"]));
+    assert!(shown.stdout.contains("those that have ended"), "{shown}");
 }
