@@ -67,6 +67,15 @@ pub(crate) unsafe fn end_queues(id: *mut rdma_cm_id) {
     }
 }
 
+/// The domain of what is made for an identifier: the one that is given, or its own.
+unsafe fn domain_for(id: *mut rdma_cm_id, given: *mut ibv_pd) -> Result<*mut ibv_pd, c_int> {
+    match [given, (*id).pd].into_iter().find(|pd| !pd.is_null()) {
+        Some(pd) => Ok(pd),
+        // One that listens at any address is no device's yet.
+        None => domain(),
+    }
+}
+
 pub(crate) unsafe fn create_qp(
     id: *mut rdma_cm_id,
     pd: *mut ibv_pd,
@@ -76,11 +85,7 @@ pub(crate) unsafe fn create_qp(
     if !(*id).qp.is_null() || (*id).verbs.is_null() {
         return Err(libc::EINVAL);
     }
-    let pd = match (pd.is_null(), (*id).pd.is_null()) {
-        (false, _) => pd,
-        (true, false) => (*id).pd,
-        (true, true) => domain()?,
-    };
+    let pd = domain_for(id, pd)?;
     own_queues(id, attr).inspect_err(|_| end_queues(id))?;
     let qp = make(pd, attr).inspect_err(|_| end_queues(id))?;
     // As the kernel's manager needs it, and programs expect: receives may be posted.
@@ -140,7 +145,7 @@ pub unsafe extern "C" fn rdma_create_srq(
     attr: *mut ibv_srq_init_attr,
 ) -> c_int {
     let made = (|| {
-        let pd = if pd.is_null() { domain()? } else { pd };
+        let pd = domain_for(id, pd)?;
         let srq = made(pairs::ibv_create_srq(pd, attr))?;
         ((*id).pd, (*id).srq) = (pd, srq);
         Ok(())

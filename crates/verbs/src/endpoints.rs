@@ -53,7 +53,9 @@ unsafe fn make(
         if rdma_bind_addr(id, (*res).ai_src_addr) != 0 {
             return -1;
         }
-        (*id).pd = pd;
+        if !pd.is_null() {
+            (*id).pd = pd;
+        }
         if !attr.is_null() {
             let of = &mut *of(id);
             of.attr = Some(ibv_qp_init_attr { qp_type: RC, ..*attr });

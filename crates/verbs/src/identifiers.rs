@@ -170,11 +170,12 @@ pub unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
     0
 }
 
-/// It is the device's from now on.
+/// It is the device's from now on. As with librdmacm (`ucma_get_device`), it has a domain with the context, so that memory may
+/// be registered before there is a queue pair.
 pub(crate) unsafe fn bound(id: *mut rdma_cm_id) -> Result<(), c_int> {
     if (*id).verbs.is_null() {
-        (*id).verbs = context()?;
-        (*id).port_num = 1;
+        let (verbs, pd) = (context()?, domain()?);
+        ((*id).verbs, (*id).pd, (*id).port_num) = (verbs, pd, 1);
     }
     Ok(())
 }

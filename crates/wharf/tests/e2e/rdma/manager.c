@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
 
 enum { DEPTH = 8 };
 
@@ -300,6 +301,36 @@ static void message_waits(void)
 	CHECK(is_told_at_once() || is_told_at_once() || is_told_at_once());
 }
 
+/* As soon as an identifier is a device's it has a domain, in which memory is registered, and its queue pair made. */
+static void has_domain(void)
+{
+	static char buffer[64];
+	struct sockaddr_in free_port = address;
+	struct rdma_cm_id *bound, *id = resolve();
+	struct ibv_mr *mr;
+	CHECK(id->verbs && id->pd);
+	CHECK((mr = rdma_reg_msgs(id, buffer, sizeof buffer)));
+	CHECK(rdma_dereg_mr(mr) == 0);
+	struct ibv_pd *before = id->pd;
+	make_qp(id);
+	CHECK(id->pd == before && id->qp->pd == before);
+	end(id);
+	CHECK(rdma_create_id(channel, &bound, NULL, RDMA_PS_TCP) == 0);
+	CHECK(!bound->verbs && !bound->pd);
+	free_port.sin_port = 0;
+	CHECK(rdma_bind_addr(bound, (struct sockaddr *)&free_port) == 0);
+	CHECK(bound->verbs && bound->pd);
+	CHECK(rdma_destroy_id(bound) == 0);
+	ask();
+	far = expect(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	CHECK((mr = rdma_reg_msgs(far, buffer, sizeof buffer)));
+	CHECK(rdma_dereg_mr(mr) == 0);
+	accept_it();
+	end(near);
+	expect(channel, RDMA_CM_EVENT_DISCONNECTED);
+	end(far);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct { const char *name; void (*call)(void); } cases[] = {
@@ -307,7 +338,7 @@ int main(int argc, char **argv)
 		{ "listener_ends", listener_ends }, { "connected_ends", connected_ends },
 		{ "unread_events_end", unread_events_end }, { "migrate", migrate },
 		{ "message_waits", message_waits },
-		{ "options", options },
+		{ "options", options }, { "has_domain", has_domain },
 	};
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	/* What does not come is an error, too. */

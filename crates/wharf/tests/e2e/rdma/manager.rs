@@ -57,6 +57,11 @@ fn options_of_identifiers_are_obeyed() {
 }
 
 #[test]
+fn identifiers_of_a_device_have_a_domain() {
+    case("has_domain");
+}
+
+#[test]
 fn a_message_without_a_receive_does_not_delay_a_disconnect() {
     case("message_waits");
 }
