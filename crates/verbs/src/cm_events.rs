@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use libc::{c_int, c_void};
 use rdma::session::cm::{CmEvent, Kind};
 use rdma::session::{MESSAGE_MAX, Reply, Request};
+use rdma::verbs::State;
 
 use crate::abi_cm::*;
 use crate::addresses;
@@ -14,6 +15,7 @@ use crate::identifiers::{
 };
 use crate::objects::ask;
 use crate::os::{self, fails};
+use crate::pairs::modify;
 use crate::session;
 
 /// Counts an event of this identifier, which does not end before it is acknowledged.
@@ -31,6 +33,12 @@ unsafe fn receive(of: &CmEvent) -> Option<(*mut Identifier, *mut Identifier)> {
         let own = count(of.id)?;
         if of.kind == Kind::Established || of.kind == Kind::AddrResolved {
             note(&raw mut (*own).base, of);
+        }
+        // As librdmacm has it: what was posted is flushed.
+        let qp = (*own).base.qp;
+        if of.kind == Kind::Rejected && !qp.is_null() {
+            // It fails only where the device is gone, which has flushed it.
+            let _ = modify(qp, State::Err);
         }
         return Some((own, own));
     }

@@ -331,6 +331,28 @@ static void has_domain(void)
 	end(far);
 }
 
+/* Whoever is rejected has its receives back. */
+static void rejected_is_flushed(void)
+{
+	struct ibv_recv_wr wr = { .wr_id = 7 }, *bad;
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	struct ibv_wc wc;
+	near = resolve();
+	make_qp(near);
+	CHECK(ibv_post_recv(near->qp, &wr, &bad) == 0);
+	CHECK(rdma_connect(near, &param) == 0);
+	far = expect(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	CHECK(rdma_reject(far, NULL, 0) == 0);
+	CHECK(expect(channel, RDMA_CM_EVENT_REJECTED) == near);
+	while (ibv_poll_cq(cq, 1, &wc) == 0)
+		;
+	CHECK(wc.status == IBV_WC_WR_FLUSH_ERR && wc.wr_id == 7);
+	CHECK(ibv_query_qp(near->qp, &attr, IBV_QP_STATE, &init) == 0 && attr.qp_state == IBV_QPS_ERR);
+	CHECK(rdma_destroy_id(far) == 0);
+	end(near);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct { const char *name; void (*call)(void); } cases[] = {
@@ -339,6 +361,7 @@ int main(int argc, char **argv)
 		{ "unread_events_end", unread_events_end }, { "migrate", migrate },
 		{ "message_waits", message_waits },
 		{ "options", options }, { "has_domain", has_domain },
+		{ "rejected_is_flushed", rejected_is_flushed },
 	};
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	/* What does not come is an error, too. */

@@ -62,6 +62,11 @@ fn identifiers_of_a_device_have_a_domain() {
 }
 
 #[test]
+fn whoever_is_rejected_has_its_receives_back() {
+    case("rejected_is_flushed");
+}
+
+#[test]
 fn a_message_without_a_receive_does_not_delay_a_disconnect() {
     case("message_waits");
 }
