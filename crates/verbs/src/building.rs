@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use libc::{c_int, c_void, size_t};
 
 use crate::abi::*;
-use crate::posting::{INLINE, opcode, post_send};
+use crate::posting::{self, INLINE, opcode};
 use crate::work_queues::{Building, QueuePair, of};
 
 /// `ibv_qp_create_send_ops_flags` that are served: all but sends with immediate data, TSO and atomic writes.
@@ -184,7 +184,8 @@ unsafe fn post(qp: *mut ibv_qp_ex, requests: &mut [Building]) -> c_int {
     let mut bad = std::ptr::null_mut();
     match next.is_null() {
         true => 0,
-        false => post_send(qp.cast(), next, &raw mut bad),
+        // All of it, or nothing (ibv_wr_post(3)).
+        false => posting::post(qp.cast(), next, &raw mut bad, true),
     }
 }
 

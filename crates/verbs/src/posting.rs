@@ -146,8 +146,19 @@ pub(crate) fn takes_sends(posts: &Posts<'_>) -> bool {
 
 pub(crate) unsafe extern "C" fn post_send(
     qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad: *mut *mut ibv_send_wr,
+) -> c_int {
+    post(qp, wr, bad, false)
+}
+
+/// Posts what comes before the first request that cannot be posted; of what is whole, nothing then.
+#[inline]
+pub(crate) unsafe fn post(
+    qp: *mut ibv_qp,
     mut wr: *mut ibv_send_wr,
     bad: *mut *mut ibv_send_wr,
+    is_whole: bool,
 ) -> c_int {
     let own = of(qp);
     let Some(session) = session::get() else {
@@ -160,13 +171,17 @@ pub(crate) unsafe extern "C" fn post_send(
         *bad = wr;
         return libc::EINVAL;
     }
-    let mut error = 0;
+    let (mut error, before) = (0, posts.posted());
     while !wr.is_null() {
         if let Err(why) = put_send(posts, (*sges, *inline), &*wr, || session.read((*qp).qp_num)) {
             (*bad, error) = (wr, why);
             break;
         }
         wr = (*wr).next;
+    }
+    if error != 0 && is_whole {
+        posts.withdraw(before);
+        return error;
     }
     posts.publish();
     session.posted((*qp).qp_num);

@@ -75,6 +75,11 @@ impl<'a> Posts<'a> {
         self.posted = self.posted.wrapping_add(1);
     }
 
+    /// What was pushed since there were so many is none, if the device was not told of it yet.
+    pub fn withdraw(&mut self, posted: u32) {
+        self.posted = posted;
+    }
+
     /// The device may see all that was pushed.
     #[inline]
     pub fn publish(&self) {

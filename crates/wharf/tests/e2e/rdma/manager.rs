@@ -12,9 +12,13 @@ use super::verbs::Built;
 use super::{Pair, as_user, ordinary};
 use crate::setup::{Ip, wharf};
 
-/// One case of the program's.
 fn case(name: &str) {
-    let Some(program) = Built::new("manager.c", name) else { return };
+    case_of("manager.c", name);
+}
+
+/// One case of a program's.
+pub(super) fn case_of(source: &str, name: &str) {
+    let Some(program) = Built::new(source, name) else { return };
     let Some(pair) = Pair::new(&[]) else { return };
     let ended = pair.call(&[&program.path(), &Ip::V4.client().to_string(), name]);
     assert!(ended.status.success(), "{ended}");

@@ -1,5 +1,6 @@
 //! Verbs: unmodified programs under `wharf run --rdma`, as an ordinary user, on two hosts.
 
+mod abi;
 mod containers;
 mod lives;
 mod manager;

@@ -1,0 +1,12 @@
+//! What the man pages of verbs say of calls beyond what they are for: a program of the tests' own.
+
+use super::manager::case_of;
+
+fn case(name: &str) {
+    case_of("abi.c", name);
+}
+
+#[test]
+fn a_batch_is_posted_as_a_whole_or_not_at_all() {
+    case("whole_batches");
+}
