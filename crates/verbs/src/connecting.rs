@@ -249,14 +249,16 @@ pub unsafe extern "C" fn rdma_init_qp_attr(
 ) -> c_int {
     const STATE: c_int = 1;
     const ACCESS: c_int = 1 << 3;
+    const PORT: c_int = 1 << 5;
     if let Err(error) = bound(id) {
         return fails(error);
     }
     let to = (*attr).qp_state;
     *attr = std::mem::zeroed();
-    (*attr).qp_state = to;
+    ((*attr).qp_state, (*attr).port_num) = (to, 1);
     (*attr).qp_access_flags = 0xf;
-    // As the kernel's manager says for iWARP (cma_iw_qp_attr).
-    *mask = STATE | ACCESS;
+    // As the kernel's manager says for iWARP (rdma_init_qp_attr; iwcm_init_qp_init_attr and iwcm_init_qp_rts_attr): RTS comes
+    // with the connection.
+    *mask = if to == State::Rts as c_int { PORT } else { STATE | ACCESS | PORT };
     0
 }

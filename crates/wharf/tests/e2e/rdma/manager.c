@@ -243,6 +243,47 @@ static void rejected_is_flushed(void)
 	end(near);
 }
 
+static void move_to(struct rdma_cm_id *id, struct ibv_qp *qp, enum ibv_qp_state state)
+{
+	struct ibv_qp_attr attr = { .qp_state = state };
+	int mask;
+	CHECK(rdma_init_qp_attr(id, &attr, &mask) == 0);
+	CHECK(ibv_modify_qp(qp, &attr, mask) == 0);
+}
+
+/* Queue pairs that are the program's own go from state to state as the manager says, and are told of by their numbers. */
+static void own_queue_pairs(void)
+{
+	struct rdma_conn_param own = param;
+	near = resolve();
+	CHECK((cq = ibv_create_cq(near->verbs, 8 * DEPTH, NULL, NULL, 0)));
+	struct ibv_qp_init_attr attr = {
+		.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = DEPTH, .max_recv_wr = DEPTH, .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+	struct ibv_qp *first = ibv_create_qp(near->pd, &attr), *second = ibv_create_qp(near->pd, &attr);
+	struct ibv_wc wc;
+	CHECK(first && second);
+	move_to(near, first, IBV_QPS_INIT);
+	own.qp_num = first->qp_num;
+	CHECK(rdma_connect(near, &own) == 0);
+	far = expect(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	move_to(far, second, IBV_QPS_INIT);
+	move_to(far, second, IBV_QPS_RTR);
+	move_to(far, second, IBV_QPS_RTS);
+	own.qp_num = second->qp_num;
+	CHECK(rdma_accept(far, &own) == 0);
+	expect(channel, RDMA_CM_EVENT_ESTABLISHED);
+	expect(channel, RDMA_CM_EVENT_ESTABLISHED);
+	struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED }, *bad;
+	CHECK(ibv_post_send(first, &wr, &bad) == 0);
+	while (ibv_poll_cq(cq, 1, &wc) == 0)
+		;
+	CHECK(wc.status == IBV_WC_SUCCESS);
+	CHECK(ibv_destroy_qp(first) == 0 && ibv_destroy_qp(second) == 0);
+	CHECK(rdma_destroy_id(near) == 0 && rdma_destroy_id(far) == 0);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test cases[] = {
@@ -252,6 +293,7 @@ int main(int argc, char **argv)
 		{ "message_waits", message_waits },
 		{ "options", options }, { "has_domain", has_domain },
 		{ "rejected_is_flushed", rejected_is_flushed },
+		{ "own_queue_pairs", own_queue_pairs },
 	};
 	return run(argc, argv, cases, sizeof cases / sizeof *cases);
 }

@@ -71,6 +71,11 @@ fn whoever_is_rejected_has_its_receives_back() {
 }
 
 #[test]
+fn queue_pairs_of_the_programs_own_are_connected() {
+    case("own_queue_pairs");
+}
+
+#[test]
 fn a_message_without_a_receive_does_not_delay_a_disconnect() {
     case("message_waits");
 }
