@@ -17,6 +17,12 @@ pub extern "C" fn ibv_is_fork_initialized() -> c_int {
     UNNEEDED
 }
 
+/// Data is not there in the order of its addresses: it is as for a queue pair of which that is not known.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_query_qp_data_in_order() -> c_int {
+    0
+}
+
 /// Functions that return a null pointer.
 macro_rules! no_object {
     ($($name:ident)*) => {$(
@@ -56,7 +62,7 @@ no_object! {
 
 no_verb! {
     ibv_attach_mcast ibv_detach_mcast ibv_destroy_ah ibv_init_ah_from_wc ibv_resolve_eth_l2_from_gid ibv_rereg_mr
-    ibv_set_ece ibv_query_ece ibv_query_qp_data_in_order
+    ibv_set_ece ibv_query_ece
 }
 
 no_call! {

@@ -60,10 +60,20 @@ static void whole_batches(void)
 	end(far);
 }
 
+/* Answers that are yes or no. */
+static void answers(void)
+{
+	connect_both();
+	CHECK(ibv_query_qp_data_in_order(near->qp, IBV_WR_RDMA_WRITE, 0) == 0);
+	end(near);
+	expect(channel, RDMA_CM_EVENT_DISCONNECTED);
+	end(far);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test cases[] = {
-		{ "whole_batches", whole_batches },
+		{ "whole_batches", whole_batches }, { "answers", answers },
 	};
 	return run(argc, argv, cases, sizeof cases / sizeof *cases);
 }

@@ -10,3 +10,8 @@ fn case(name: &str) {
 fn a_batch_is_posted_as_a_whole_or_not_at_all() {
     case("whole_batches");
 }
+
+#[test]
+fn what_is_yes_or_no_is_no_errno() {
+    case("answers");
+}
