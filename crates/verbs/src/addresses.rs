@@ -7,7 +7,7 @@ use libc::{c_char, c_int, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage,
 
 use crate::abi_cm::rdma_addrinfo;
 use crate::identifiers::PS_TCP;
-use crate::os::fails;
+use crate::os::{self, fails};
 
 /// The address of a program's; `None` for none, or of another family.
 pub(crate) unsafe fn read(at: *const sockaddr) -> Option<SocketAddr> {
@@ -81,7 +81,8 @@ unsafe fn look_up(
     wanted.ai_socktype = libc::SOCK_STREAM;
     wanted.ai_family = if hints.ai_family == AF_IB { 0 } else { hints.ai_family };
     let mut found = null_mut();
-    let error = libc::getaddrinfo(node, service, &raw const wanted, &raw mut found);
+    let error =
+        os::uncancelled(|| libc::getaddrinfo(node, service, &raw const wanted, &raw mut found));
     if error != 0 {
         // As rdma-core has it: the error of getaddrinfo(3).
         return error;

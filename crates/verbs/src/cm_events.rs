@@ -133,8 +133,12 @@ unsafe fn made(
     made.cast()
 }
 
-/// Of an identifier with a channel of its own: waits for what came of a call.
-pub(crate) unsafe fn complete(id: *mut rdma_cm_id) -> c_int {
+/// What a call returns. Of an identifier with a channel of its own it waits for what came of it, where its thread may be
+/// cancelled: whoever calls this has nothing to drop, and lets unwinding through.
+pub(crate) unsafe fn complete(id: *mut rdma_cm_id, done: Result<(), c_int>) -> c_int {
+    if let Err(error) = done {
+        return fails(error);
+    }
     if !(*of(id)).is_sync {
         return 0;
     }

@@ -197,19 +197,19 @@ unsafe fn asked<'a>(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
-    match asked(id, param).and_then(|of| ask(&Request::Connect(of))) {
-        Ok(_) => complete(id),
-        Err(error) => fails(error),
-    }
+pub unsafe extern "C-unwind" fn rdma_connect(
+    id: *mut rdma_cm_id,
+    param: *mut rdma_conn_param,
+) -> c_int {
+    complete(id, asked(id, param).and_then(|of| ask(&Request::Connect(of))).map(drop))
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
-    match asked(id, param).and_then(|of| ask(&Request::Accept(of))) {
-        Ok(_) => complete(id),
-        Err(error) => fails(error),
-    }
+pub unsafe extern "C-unwind" fn rdma_accept(
+    id: *mut rdma_cm_id,
+    param: *mut rdma_conn_param,
+) -> c_int {
+    complete(id, asked(id, param).and_then(|of| ask(&Request::Accept(of))).map(drop))
 }
 
 #[unsafe(no_mangle)]
@@ -234,11 +234,8 @@ pub unsafe extern "C" fn rdma_notify(_: *mut rdma_cm_id, _: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
-    match number(id).and_then(|id| ask(&Request::Disconnect(id))) {
-        Ok(_) => complete(id),
-        Err(error) => fails(error),
-    }
+pub unsafe extern "C-unwind" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
+    complete(id, number(id).and_then(|id| ask(&Request::Disconnect(id))).map(drop))
 }
 
 #[unsafe(no_mangle)]

@@ -124,7 +124,7 @@ pub(crate) fn open() -> Result<*mut ibv_context, c_int> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     let own = Box::from_raw(of(context));
-    libc::close(own.verbs.context.async_fd);
+    crate::os::close(own.verbs.context.async_fd);
     match ask(&Request::CloseContext(own.number)) {
         // With the device all its contexts are gone.
         Ok(_) | Err(libc::EIO) => 0,

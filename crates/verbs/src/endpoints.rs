@@ -19,7 +19,7 @@ const TIMEOUT: c_int = 2000;
 const CONNECT_REQUEST: c_int = 4;
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rdma_create_ep(
+pub unsafe extern "C-unwind" fn rdma_create_ep(
     id: *mut *mut rdma_cm_id,
     res: *mut rdma_addrinfo,
     pd: *mut ibv_pd,

@@ -35,7 +35,8 @@ impl Channel {
     /// the program ends as it means to: rping would otherwise end with an error, once in a while.
     pub(crate) fn stay_if_destroyed(&self) {
         while self.is_destroyed.load(Ordering::Acquire) {
-            std::thread::park();
+            // SAFETY: it is given no descriptors.
+            unsafe { os::wait_for(null_mut(), 0, -1) };
         }
     }
 }

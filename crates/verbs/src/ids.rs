@@ -107,7 +107,7 @@ pub unsafe extern "C" fn rdma_bind_addr(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rdma_resolve_addr(
+pub unsafe extern "C-unwind" fn rdma_resolve_addr(
     id: *mut rdma_cm_id,
     src: *mut libc::sockaddr,
     dst: *mut libc::sockaddr,
@@ -121,18 +121,12 @@ pub unsafe extern "C" fn rdma_resolve_addr(
         addresses::write(&raw mut (*id).route.addr.dst_storage, to);
         note_local(id, local(&reply))
     });
-    match resolved {
-        Ok(()) => complete(id),
-        Err(error) => fails(error),
-    }
+    complete(id, resolved)
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rdma_resolve_route(id: *mut rdma_cm_id, _: c_int) -> c_int {
-    match number(id).and_then(|id| ask(&Request::ResolveRoute(id))) {
-        Ok(_) => complete(id),
-        Err(error) => fails(error),
-    }
+pub unsafe extern "C-unwind" fn rdma_resolve_route(id: *mut rdma_cm_id, _: c_int) -> c_int {
+    complete(id, number(id).and_then(|id| ask(&Request::ResolveRoute(id))).map(drop))
 }
 
 #[unsafe(no_mangle)]

@@ -109,6 +109,6 @@ pub(crate) unsafe fn ends<T>(request: &Request<'_>, object: *mut T) -> c_int {
 /// Waits until all events of an object are acknowledged.
 pub(crate) fn acknowledged(events: &AtomicU32) {
     while events.load(Ordering::Acquire) > 0 {
-        std::thread::sleep(std::time::Duration::from_millis(1));
+        crate::os::rest();
     }
 }

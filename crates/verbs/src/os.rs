@@ -1,4 +1,7 @@
 //! The kernel's calls that the library makes.
+//!
+//! A thread may be cancelled in its calls of libc that wait (pthreads(7)), which unwinds its stack. Verbs are no such calls but
+//! those that wait for events, so that the others go to the kernel by syscall(2), or with cancelling put off.
 
 use std::io;
 use std::sync::atomic::AtomicU64;
@@ -86,14 +89,14 @@ pub(crate) fn uid() -> u32 {
 /// Closes a descriptor of the library's own.
 pub(crate) fn close(fd: c_int) {
     // SAFETY: close takes an integer.
-    unsafe { libc::close(fd) };
+    unsafe { libc::syscall(libc::SYS_close, fd) };
 }
 
 /// Makes an eventfd readable.
 pub(crate) fn ring(fd: c_int) {
     let one = 1_u64;
     // SAFETY: eight readable bytes.
-    unsafe { libc::write(fd, (&raw const one).cast(), 8) };
+    unsafe { libc::syscall(libc::SYS_write, fd, &raw const one, size_of_val(&one)) };
 }
 
 /// Reads of the descriptor wait.
@@ -136,7 +139,8 @@ pub(crate) fn send(fd: c_int, bytes: &[u8], descriptor: Option<c_int>) -> Result
     }
     loop {
         // SAFETY: `message` points to live memory of the lengths that it names.
-        let sent = unsafe { libc::sendmsg(fd, &raw const message, libc::MSG_NOSIGNAL) };
+        let sent =
+            unsafe { libc::syscall(libc::SYS_sendmsg, fd, &raw const message, libc::MSG_NOSIGNAL) };
         if sent >= 0 {
             return Ok(());
         }
@@ -157,7 +161,9 @@ pub(crate) fn receive(fd: c_int, into: &mut [u8]) -> Result<(usize, Vec<c_int>),
     message.msg_controllen = size_of::<Control>();
     let len = loop {
         // SAFETY: `message` points to live memory of the lengths that it names.
-        let len = unsafe { libc::recvmsg(fd, &raw mut message, libc::MSG_CMSG_CLOEXEC) };
+        let len = unsafe {
+            libc::syscall(libc::SYS_recvmsg, fd, &raw mut message, libc::MSG_CMSG_CLOEXEC)
+        };
         match usize::try_from(len) {
             Ok(len) => break len,
             Err(_) if errno() == libc::EINTR => {}
@@ -186,6 +192,14 @@ mod calls {
         /// As above.
         pub(super) fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
     }
+
+    unsafe extern "C" {
+        /// Whether this thread may be cancelled, and what was before.
+        pub(super) fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+    }
+
+    /// `PTHREAD_CANCEL_DISABLE`.
+    pub(super) const DISABLE: c_int = 1;
 }
 
 /// Reads an event, as read(2) does for the program: with its waiting, interrupted by its signals, and cancelled with its
@@ -204,6 +218,35 @@ pub(crate) fn wait_for_end(fd: c_int) -> Result<(), c_int> {
     if ready < 0 { Err(errno()) } else { Ok(()) }
 }
 
+/// Waits for the program, as [`read`] waits: descriptors of its own, or none.
+pub(crate) unsafe fn wait_for(
+    fds: *mut libc::pollfd,
+    count: libc::nfds_t,
+    timeout: c_int,
+) -> c_int {
+    // SAFETY: the program's call promises so many pollfds.
+    unsafe { calls::poll(fds, count, timeout) }
+}
+
+/// Does something during which the thread is not cancelled.
+pub(crate) fn uncancelled<T>(call: impl FnOnce() -> T) -> T {
+    let mut before = 0;
+    // SAFETY: `before` is writable. It fails for no state that there is.
+    unsafe { calls::pthread_setcancelstate(calls::DISABLE, &raw mut before) };
+    let done = call();
+    // SAFETY: as above.
+    unsafe { calls::pthread_setcancelstate(before, &raw mut before) };
+    done
+}
+
+/// Sleeps for a millisecond.
+pub(crate) fn rest() {
+    let time = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+    let none = std::ptr::null_mut::<libc::timespec>();
+    // SAFETY: `time` is readable, and nothing is written.
+    unsafe { libc::syscall(libc::SYS_nanosleep, &raw const time, none) };
+}
+
 /// Says something on standard error, if that can be.
 pub(crate) fn say(text: &str) {
     let line = format!("wharf: {text}\n");
@@ -214,8 +257,11 @@ pub(crate) fn say(text: &str) {
 /// Whether the other end of a socket is closed.
 pub(crate) fn has_ended(fd: c_int) -> bool {
     let mut at = libc::pollfd { fd, events: 0, revents: 0 };
-    // SAFETY: `at` is one pollfd, readable and writable.
-    let ready = unsafe { libc::poll(&raw mut at, 1, 0) };
+    // SAFETY: `at` is one pollfd, readable and writable, and `time` is readable.
+    let ready = unsafe {
+        let (time, mask) = (libc::timespec { tv_sec: 0, tv_nsec: 0 }, std::ptr::null::<c_void>());
+        libc::syscall(libc::SYS_ppoll, &raw mut at, 1, &raw const time, mask, 0)
+    };
     ready > 0 && at.revents & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0
 }
 

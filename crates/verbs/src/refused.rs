@@ -3,7 +3,7 @@
 use libc::{c_int, c_void, nfds_t, pollfd};
 
 use crate::objects::code;
-use crate::os::{fails, none};
+use crate::os::{fails, none, wait_for};
 
 /// The child of a fork has no device, so that there is nothing to prepare.
 #[unsafe(no_mangle)]
@@ -73,6 +73,6 @@ no_call! {
 
 /// There are no rsockets, so that all descriptors are the kernel's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rpoll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-    libc::poll(fds, count, timeout)
+pub unsafe extern "C-unwind" fn rpoll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    wait_for(fds, count, timeout)
 }

@@ -78,8 +78,10 @@ pub(crate) fn begin() -> Result<&'static Session, c_int> {
         return Ok(session);
     }
     static SAID: Once = Once::new();
-    let session = Session::begin().inspect_err(|(_, why)| {
-        SAID.call_once(|| os::say(&format!("no RDMA device: {why}")));
+    let session = os::uncancelled(|| {
+        Session::begin().inspect_err(|(_, why)| {
+            SAID.call_once(|| os::say(&format!("no RDMA device: {why}")));
+        })
     });
     let session = Box::leak(Box::new(session.map_err(|(error, _)| error)?));
     SESSION.store(session, Ordering::Release);

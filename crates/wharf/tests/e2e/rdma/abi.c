@@ -70,10 +70,95 @@ static void answers(void)
 	end(far);
 }
 
+static void *posts(void *none)
+{
+	for (;;) {
+		CHECK(works(near));
+		pthread_testcancel();
+	}
+	return none;
+}
+
+static void *registers(void *none)
+{
+	for (;;) {
+		struct ibv_mr *mr = ibv_reg_mr(near->pd, buffer, sizeof buffer, IBV_ACCESS_LOCAL_WRITE);
+		CHECK(mr && ibv_dereg_mr(mr) == 0);
+		pthread_testcancel();
+	}
+	return none;
+}
+
+static void *creates(void *none)
+{
+	for (;;) {
+		struct rdma_cm_id *id;
+		CHECK(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0 && rdma_destroy_id(id) == 0);
+		pthread_testcancel();
+	}
+	return none;
+}
+
+static void *waits(void *none)
+{
+	struct rdma_cm_event *event;
+	rdma_get_cm_event(channel, &event);
+	return none;
+}
+
+/* Connects to whoever says nothing, and waits for what comes of it. */
+static void *connects(void *silent)
+{
+	struct ibv_qp_init_attr attr = {
+		.qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+	struct rdma_cm_id *id;
+	CHECK(rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_resolve_addr(id, NULL, silent, 2000) == 0 && rdma_resolve_route(id, 2000) == 0);
+	CHECK(rdma_create_qp(id, NULL, &attr) == 0);
+	rdma_connect(id, NULL);
+	return NULL;
+}
+
+static void cancel(void *(*what)(void *), void *with, useconds_t after)
+{
+	pthread_t thread;
+	void *ended;
+	CHECK(pthread_create(&thread, NULL, what, with) == 0);
+	usleep(after);
+	CHECK(pthread_cancel(thread) == 0 && pthread_join(thread, &ended) == 0);
+	CHECK(ended == PTHREAD_CANCELED);
+}
+
+/* A thread may be cancelled while it calls verbs: where it waits for events, and not in the midst of other calls. */
+static void cancelled_threads(void)
+{
+	struct sockaddr_in silent = address;
+	socklen_t len = sizeof silent;
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	silent.sin_port = 0;
+	CHECK(bind(fd, (struct sockaddr *)&silent, len) == 0 && listen(fd, 4) == 0);
+	CHECK(getsockname(fd, (struct sockaddr *)&silent, &len) == 0);
+	connect_both();
+	for (int i = 0; i < 10; i++) {
+		cancel(posts, NULL, 3000 + 137 * i);
+		cancel(registers, NULL, 3000 + 137 * i);
+		cancel(creates, NULL, 3000 + 137 * i);
+	}
+	cancel(waits, NULL, 50000);
+	cancel(connects, &silent, 300000);
+	CHECK(works(near));
+	end(near);
+	expect(channel, RDMA_CM_EVENT_DISCONNECTED);
+	end(far);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test cases[] = {
 		{ "whole_batches", whole_batches }, { "answers", answers },
+		{ "cancelled_threads", cancelled_threads },
 	};
 	return run(argc, argv, cases, sizeof cases / sizeof *cases);
 }

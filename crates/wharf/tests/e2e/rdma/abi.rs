@@ -15,3 +15,8 @@ fn a_batch_is_posted_as_a_whole_or_not_at_all() {
 fn what_is_yes_or_no_is_no_errno() {
     case("answers");
 }
+
+#[test]
+fn a_cancelled_thread_ends_and_its_process_goes_on() {
+    case("cancelled_threads");
+}
