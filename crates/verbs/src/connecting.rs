@@ -86,6 +86,9 @@ pub(crate) unsafe fn create_qp(
         return Err(libc::EINVAL);
     }
     let pd = domain_for(id, pd)?;
+    if attr.srq.is_null() {
+        attr.srq = (*id).srq;
+    }
     own_queues(id, attr).inspect_err(|_| end_queues(id))?;
     let qp = make(pd, attr).inspect_err(|_| end_queues(id))?;
     // As the kernel's manager needs it, and programs expect: receives may be posted.
@@ -138,19 +141,30 @@ pub unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     end_queues(id);
 }
 
+/// Makes the shared queue of an identifier, which has one at most.
+unsafe fn create_srq(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    make: impl FnOnce(*mut ibv_pd) -> *mut ibv_srq,
+) -> Result<(), c_int> {
+    if !(*id).srq.is_null() {
+        return Err(libc::EINVAL);
+    }
+    let srq = made(make(domain_for(id, pd)?))?;
+    if (*id).pd.is_null() {
+        (*id).pd = (*srq).pd;
+    }
+    (*id).srq = srq;
+    Ok(())
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_create_srq(
     id: *mut rdma_cm_id,
     pd: *mut ibv_pd,
     attr: *mut ibv_srq_init_attr,
 ) -> c_int {
-    let made = (|| {
-        let pd = domain_for(id, pd)?;
-        let srq = made(pairs::ibv_create_srq(pd, attr))?;
-        ((*id).pd, (*id).srq) = (pd, srq);
-        Ok(())
-    })();
-    result(made)
+    result(create_srq(id, pd, |pd| pairs::ibv_create_srq(pd, attr)))
 }
 
 #[unsafe(no_mangle)]
@@ -158,8 +172,13 @@ pub unsafe extern "C" fn rdma_create_srq_ex(
     id: *mut rdma_cm_id,
     attr: *mut ibv_srq_init_attr_ex,
 ) -> c_int {
-    let made = made(pairs::create_srq_ex((*id).verbs, attr));
-    result(made.map(|srq| ((*id).pd, (*id).srq) = ((*attr).pd, srq)))
+    const PD: u32 = 1 << 1;
+    let pd = if (*attr).comp_mask & PD != 0 { (*attr).pd } else { null_mut() };
+    result(create_srq(id, pd, |pd| {
+        (*attr).pd = pd;
+        (*attr).comp_mask |= PD;
+        pairs::create_srq_ex((*id).verbs, attr)
+    }))
 }
 
 #[unsafe(no_mangle)]

@@ -284,6 +284,27 @@ static void own_queue_pairs(void)
 	CHECK(rdma_destroy_id(near) == 0 && rdma_destroy_id(far) == 0);
 }
 
+/* The shared queue of an identifier is its queue pair's, and there is one. */
+static void shared_queue_of_id(void)
+{
+	struct ibv_srq_init_attr plain = { .attr = { .max_wr = DEPTH, .max_sge = 1 } };
+	struct ibv_srq_init_attr_ex extended = {
+		.attr = plain.attr, .comp_mask = IBV_SRQ_INIT_ATTR_TYPE, .srq_type = IBV_SRQT_BASIC,
+	};
+	near = resolve();
+	CHECK(rdma_create_srq(near, NULL, &plain) == 0 && near->srq);
+	CHECK(rdma_create_srq(near, NULL, &plain) == -1 && errno == EINVAL);
+	make_qp(near);
+	CHECK(near->qp->srq == near->srq);
+	far = resolve();
+	CHECK(rdma_create_srq_ex(far, &extended) == 0 && far->srq->pd == far->pd);
+	rdma_destroy_srq(far);
+	CHECK(rdma_destroy_id(far) == 0);
+	rdma_destroy_qp(near);
+	rdma_destroy_srq(near);
+	CHECK(rdma_destroy_id(near) == 0);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test cases[] = {
@@ -294,6 +315,7 @@ int main(int argc, char **argv)
 		{ "options", options }, { "has_domain", has_domain },
 		{ "rejected_is_flushed", rejected_is_flushed },
 		{ "own_queue_pairs", own_queue_pairs },
+		{ "shared_queue_of_id", shared_queue_of_id },
 	};
 	return run(argc, argv, cases, sizeof cases / sizeof *cases);
 }

@@ -76,6 +76,11 @@ fn queue_pairs_of_the_programs_own_are_connected() {
 }
 
 #[test]
+fn the_shared_queue_of_an_identifier_is_its_queue_pairs() {
+    case("shared_queue_of_id");
+}
+
+#[test]
 fn a_message_without_a_receive_does_not_delay_a_disconnect() {
     case("message_waits");
 }
