@@ -250,7 +250,10 @@ unsafe extern "C" fn query_device_ex(
     if !input.is_null() && *input.cast::<u32>() != 0 || len < size_of::<ibv_device_attr>() {
         return code(Err(libc::EINVAL));
     }
-    let Ok(session) = session() else { return code(Err(libc::EIO)) };
+    let session = match session() {
+        Ok(session) => session,
+        Err(error) => return code(Err(error)),
+    };
     let mut all: ibv_device_attr_ex = std::mem::zeroed();
     all.orig_attr = attributes(session);
     all.device_cap_flags_ex = all.orig_attr.device_cap_flags.into();

@@ -68,7 +68,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut c_void) -> c_int 
         return libc::EINVAL;
     }
     if crate::session::get().is_none() {
-        return libc::EIO;
+        return libc::ENODEV;
     }
     next(cq)
 }

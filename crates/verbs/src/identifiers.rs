@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ptr::{null_mut, with_exposed_provenance_mut};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use libc::{c_int, c_void};
@@ -13,6 +13,7 @@ use crate::abi_cm::*;
 use crate::devices::open;
 use crate::objects::{Names, acknowledged, ask};
 use crate::os::{self, fails, none};
+use crate::session::begin;
 
 pub(crate) static IDS: Names<Identifier> = Names::new();
 
@@ -73,13 +74,13 @@ pub(crate) unsafe fn number(id: *mut rdma_cm_id) -> Result<u32, c_int> {
 
 /// The context of identifiers, which all of them share.
 pub(crate) fn context() -> Result<*mut ibv_context, c_int> {
-    static CONTEXT: AtomicPtr<ibv_context> = AtomicPtr::new(null_mut());
-    let known = CONTEXT.load(Ordering::Acquire);
+    let shared = &begin()?.context;
+    let known = shared.load(Ordering::Acquire);
     if !known.is_null() {
         return Ok(known);
     }
     let new = open()?;
-    match CONTEXT.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
+    match shared.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => Ok(new),
         // Another thread was faster. The second context has nothing and costs little.
         Err(known) => Ok(known),
@@ -88,8 +89,8 @@ pub(crate) fn context() -> Result<*mut ibv_context, c_int> {
 
 /// The protection domain of identifiers whose programs name none.
 pub(crate) unsafe fn domain() -> Result<*mut ibv_pd, c_int> {
-    static DOMAIN: AtomicPtr<ibv_pd> = AtomicPtr::new(null_mut());
-    let known = DOMAIN.load(Ordering::Acquire);
+    let shared = &begin()?.domain;
+    let known = shared.load(Ordering::Acquire);
     if !known.is_null() {
         return Ok(known);
     }
@@ -97,7 +98,7 @@ pub(crate) unsafe fn domain() -> Result<*mut ibv_pd, c_int> {
     if new.is_null() {
         return Err(os::errno());
     }
-    match DOMAIN.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
+    match shared.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => Ok(new),
         Err(known) => {
             crate::regions::ibv_dealloc_pd(new);

@@ -140,6 +140,8 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
 /// Changes the state.
 pub(crate) unsafe fn modify(qp: *mut ibv_qp, to: State) -> Result<(), c_int> {
     let own = of(qp);
+    // The child of a fork does not have the memory of the queues.
+    session()?;
     if to == State::Rts {
         // It came with the connection, or will.
         return if state(qp) == State::Rts { Ok(()) } else { Err(libc::EINVAL) };
@@ -188,8 +190,8 @@ pub unsafe extern "C" fn ibv_query_qp(
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
     let own = of(qp);
-    if session().is_err() {
-        return code(Err(libc::EIO));
+    if let Err(error) = session() {
+        return code(Err(error));
     }
     let state = state(qp) as c_int;
     (*qp).state = state;

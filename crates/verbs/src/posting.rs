@@ -163,7 +163,7 @@ pub(crate) unsafe fn post(
     let own = of(qp);
     let Some(session) = session::get() else {
         *bad = wr;
-        return libc::EIO;
+        return libc::ENODEV;
     };
     let mut queue = lock(&(*own).sends);
     let Queue { posts: Some(posts), sges, inline, .. } = &mut *queue else { return libc::EINVAL };
@@ -227,7 +227,7 @@ pub(crate) unsafe extern "C" fn post_recv(
     let own = of(qp);
     let Some(session) = session::get() else {
         *bad = wr;
-        return libc::EIO;
+        return libc::ENODEV;
     };
     let error = put_receives(&mut lock(&(*own).receives), wr, bad);
     // The device looks at receives when a message comes, but flushes them only when it is told of them. It tells the state
@@ -246,7 +246,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
 ) -> c_int {
     if session::get().is_none() {
         *bad = wr;
-        return libc::EIO;
+        return libc::ENODEV;
     }
     put_receives(&mut lock(&(*of_srq(srq)).queue), wr, bad)
 }

@@ -189,7 +189,7 @@ pub(crate) fn immediate(entry: &Entry) -> (u32, u32) {
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, most: c_int, to: *mut ibv_wc) -> c_int {
     let own = of(cq);
     if crate::session::get().is_none() {
-        return -libc::EIO;
+        return -libc::ENODEV;
     }
     let mut queue = lock(&(*own).queue);
     let mut count = 0;
@@ -220,6 +220,10 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, most: c_int, to: *mut i
 }
 
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    // The child of a fork does not have the memory of the queue.
+    if let Err(error) = session() {
+        return code(Err(error));
+    }
     let what = if solicited_only == 0 { ANY } else { SOLICITED };
     lock(&(*of(cq)).queue).completions.arm(what);
     0

@@ -9,6 +9,7 @@ use rdma::session::control::Control;
 use rdma::session::device::Device;
 use rdma::session::{MESSAGE_MAX, Reply, Request};
 
+use crate::abi::{ibv_context, ibv_pd};
 use crate::{os, users};
 
 /// Names the device's address: a path, or `@` and an abstract name.
@@ -29,6 +30,10 @@ pub(crate) struct Session {
     read: Box<[AtomicU64]>,
     /// The device is gone.
     is_dead: AtomicBool,
+    /// What identifiers of the connection manager share, once there is one: of the session, so that the child of a fork has
+    /// its own.
+    pub(crate) context: AtomicPtr<ibv_context>,
+    pub(crate) domain: AtomicPtr<ibv_pd>,
 }
 
 static SESSION: AtomicPtr<Session> = AtomicPtr::new(std::ptr::null_mut());
@@ -51,11 +56,11 @@ pub(crate) fn is_device_gone() -> bool {
     get().is_none_or(Session::has_died)
 }
 
-/// What a read of an event says that found the end of its channel: `EIO` if the device is gone. If it is not, another
-/// thread has destroyed the channel, and a read of the kernel's would go on waiting. As a process that is killed closes
-/// one descriptor after the other, only waiting tells which.
+/// What a read of an event says that found the end of its channel: `EIO` if the device is gone, `ENODEV` in a child. If it is
+/// not, another thread has destroyed the channel, and a read of the kernel's would go on waiting. As a process that is
+/// killed closes one descriptor after the other, only waiting tells which.
 pub(crate) fn ended() -> c_int {
-    let Some(session) = get() else { return libc::EIO };
+    let Some(session) = get() else { return libc::ENODEV };
     match os::wait_for_end(session.socket) {
         Ok(()) => {
             session.is_dead.store(true, Ordering::Release);
@@ -177,7 +182,8 @@ impl Session {
         let device = Device::decode(&receive(socket)?.0.words);
         let (asks, is_dead) = (Mutex::new(()), AtomicBool::new(false));
         let read = (0..device.limits.qps).map(|_| AtomicU64::new(0)).collect();
-        Ok(Session { socket, doorbell, memory, device, asks, read, is_dead })
+        let (context, domain) = Default::default();
+        Ok(Session { socket, doorbell, memory, device, asks, read, is_dead, context, domain })
     }
 
     /// Asks the device, and waits for its answer.

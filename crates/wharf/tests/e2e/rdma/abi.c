@@ -2,6 +2,7 @@
  *
  *   abi ADDRESS CASE   does one case, over connections of this process with itself, and says "done" */
 #include "cases.h"
+#include <sys/wait.h>
 
 static unsigned char buffer[4096];
 
@@ -154,11 +155,57 @@ static void cancelled_threads(void)
 	end(far);
 }
 
+/* What a child says of its parent's objects, and what it has of its own. */
+static void in_child(void)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS };
+	struct ibv_send_wr send = { .opcode = IBV_WR_RDMA_WRITE }, *bad_send;
+	struct ibv_recv_wr receive = { .wr_id = 1 }, *bad_receive;
+	struct ibv_qp_init_attr init;
+	struct ibv_wc wc;
+	struct ibv_context *parents = near->verbs;
+	CHECK(ibv_poll_cq(cq, 1, &wc) == -ENODEV);
+	CHECK(ibv_req_notify_cq(cq, 0) == ENODEV);
+	CHECK(ibv_modify_qp(near->qp, &attr, IBV_QP_STATE) == ENODEV);
+	CHECK(ibv_query_qp(near->qp, &attr, IBV_QP_STATE, &init) == ENODEV);
+	CHECK(ibv_post_send(near->qp, &send, &bad_send) == ENODEV && bad_send == &send);
+	CHECK(ibv_post_recv(near->qp, &receive, &bad_receive) == ENODEV && bad_receive == &receive);
+	CHECK(!ibv_alloc_pd(near->verbs) && errno == ENODEV);
+	CHECK(rdma_disconnect(near) == -1 && errno == ENODEV);
+	/* It begins anew. */
+	cq = NULL;
+	CHECK((channel = rdma_create_event_channel()));
+	near = resolve();
+	CHECK(near->verbs != parents);
+	make_qp(near);
+	struct ibv_pd *pd = ibv_alloc_pd(near->verbs);
+	CHECK(pd && ibv_dealloc_pd(pd) == 0);
+	end(near);
+}
+
+static void forked(void)
+{
+	int status;
+	connect_both();
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		in_child();
+		exit(0);
+	}
+	CHECK(waitpid(child, &status, 0) == child);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	CHECK(works(near));
+	end(near);
+	expect(channel, RDMA_CM_EVENT_DISCONNECTED);
+	end(far);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test cases[] = {
 		{ "whole_batches", whole_batches }, { "answers", answers },
-		{ "cancelled_threads", cancelled_threads },
+		{ "cancelled_threads", cancelled_threads }, { "forked", forked },
 	};
 	return run(argc, argv, cases, sizeof cases / sizeof *cases);
 }

@@ -20,3 +20,8 @@ fn what_is_yes_or_no_is_no_errno() {
 fn a_cancelled_thread_ends_and_its_process_goes_on() {
     case("cancelled_threads");
 }
+
+#[test]
+fn the_child_of_a_fork_has_no_device_and_may_begin_anew() {
+    case("forked");
+}
