@@ -4,7 +4,7 @@ use libc::{c_int, c_uint, c_void};
 
 use crate::abi::*;
 use crate::os::none;
-use crate::queues::{self, CompletionQueue, immediate};
+use crate::queues::{self, CompletionQueue, Turn, immediate};
 use crate::session::lock;
 
 /// `IBV_WC_STANDARD_FLAGS`.
@@ -18,14 +18,16 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     /// Which a queue that one thread uses needs nothing for.
     const SINGLE_THREADED: u32 = 1;
     let ibv_cq_init_attr_ex { cqe, cq_context, channel, comp_vector, wc_flags, .. } = *attr;
-    let is_plain = (*attr).comp_mask & FLAGS == 0 || (*attr).flags & !SINGLE_THREADED == 0;
+    let has_flags = (*attr).comp_mask & FLAGS != 0;
+    let is_single = has_flags && (*attr).flags & SINGLE_THREADED != 0;
+    let is_plain = !has_flags || (*attr).flags & !SINGLE_THREADED == 0;
     if wc_flags & !STANDARD != 0 || (*attr).comp_mask & !FLAGS != 0 || !is_plain {
         return none(libc::EOPNOTSUPP);
     }
     if cqe == 0 || comp_vector != 0 {
         return none(libc::EINVAL);
     }
-    match queues::create(context, cqe, cq_context, channel) {
+    match queues::create(context, cqe, cq_context, channel, Turn::new(is_single)) {
         Ok(own) => {
             put(&mut (*own).base);
             own.cast()
@@ -70,7 +72,13 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut c_void) -> c_int 
     if crate::session::get().is_none() {
         return libc::ENODEV;
     }
-    next(cq)
+    (*own(cq)).turn.take();
+    let error = next(cq);
+    // There is no end of what has not begun.
+    if error != 0 {
+        (*own(cq)).turn.give();
+    }
+    error
 }
 
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
@@ -79,6 +87,7 @@ unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
 
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
     lock(&(*own(cq)).queue).release();
+    (*own(cq)).turn.give();
 }
 
 unsafe fn current(cq: *mut ibv_cq_ex) -> rdma::session::completions::Entry {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 use libc::{c_int, c_void};
 use rdma::session::completions::{ANY, Completions, Entry, SOLICITED};
@@ -31,9 +31,37 @@ pub(crate) struct CompletionQueue {
     /// What the program sees.
     pub(crate) base: ibv_cq_ex,
     pub(crate) queue: Mutex<Reader>,
+    /// Who reads entries by `ibv_start_poll`.
+    pub(crate) turn: Turn,
     /// Events that were read, less those that were acknowledged.
     pub(crate) completion_events: AtomicU32,
     pub(crate) async_events: AtomicU32,
+}
+
+/// A thread reads entries from `ibv_start_poll` to `ibv_end_poll`, in which it sees one after the other at one place.
+pub(crate) struct Turn {
+    is_taken: AtomicBool,
+    /// The program has said that one thread uses the queue.
+    is_free: bool,
+}
+
+impl Turn {
+    pub(crate) fn new(is_free: bool) -> Self {
+        Turn { is_taken: AtomicBool::new(false), is_free }
+    }
+
+    /// Waits until no other thread reads.
+    #[inline]
+    pub(crate) fn take(&self) {
+        while !self.is_free && self.is_taken.swap(true, Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+    }
+
+    #[inline]
+    pub(crate) fn give(&self) {
+        self.is_taken.store(false, Ordering::Release);
+    }
 }
 
 /// What is read from it.
@@ -109,7 +137,7 @@ pub unsafe extern "C" fn ibv_create_cq(
     if cqe <= 0 || comp_vector < 0 || comp_vector >= (*context).num_comp_vectors {
         return none(libc::EINVAL);
     }
-    match create(context, cqe as u32, cq_context, channel) {
+    match create(context, cqe as u32, cq_context, channel, Turn::new(true)) {
         Ok(cq) => cq.cast(),
         Err(error) => none(error),
     }
@@ -120,6 +148,7 @@ pub(crate) unsafe fn create(
     cqe: u32,
     cq_context: *mut c_void,
     channel: *mut ibv_comp_channel,
+    turn: Turn,
 ) -> Result<*mut CompletionQueue, c_int> {
     let channel_number = (!channel.is_null()).then(|| (*channel.cast::<Channel>()).number);
     let most = session()?.device.limits.cqe;
@@ -142,6 +171,7 @@ pub(crate) unsafe fn create(
     let own = Box::into_raw(Box::new(CompletionQueue {
         base,
         queue: Mutex::new(reader),
+        turn,
         completion_events: AtomicU32::new(0),
         async_events: AtomicU32::new(0),
     }));

@@ -5,6 +5,15 @@
 #include <sys/wait.h>
 
 static unsigned char buffer[4096];
+static struct ibv_mr *mr;
+
+/* Registers memory that the peer, which is this process, may reach. */
+static void register_buffer(struct rdma_cm_id *id)
+{
+	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+		     IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
+	CHECK((mr = ibv_reg_mr(id->pd, buffer, sizeof buffer, access)));
+}
 
 /* The status of the next completion. */
 static enum ibv_wc_status next_status(void)
@@ -83,8 +92,8 @@ static void *posts(void *none)
 static void *registers(void *none)
 {
 	for (;;) {
-		struct ibv_mr *mr = ibv_reg_mr(near->pd, buffer, sizeof buffer, IBV_ACCESS_LOCAL_WRITE);
-		CHECK(mr && ibv_dereg_mr(mr) == 0);
+		struct ibv_mr *new = ibv_reg_mr(near->pd, buffer, sizeof buffer, IBV_ACCESS_LOCAL_WRITE);
+		CHECK(new && ibv_dereg_mr(new) == 0);
 		pthread_testcancel();
 	}
 	return none;
@@ -201,11 +210,67 @@ static void forked(void)
 	end(far);
 }
 
+enum { READS = 20000, READERS = 2 };
+
+static struct ibv_cq_ex *extended;
+static int seen;
+
+/* What an entry says is of one request: the length is told by its number. */
+static void *reads(void *none)
+{
+	struct ibv_poll_cq_attr attr = { 0 };
+	while (__atomic_load_n(&seen, __ATOMIC_RELAXED) < READS) {
+		if (ibv_start_poll(extended, &attr))
+			continue;
+		do {
+			uint64_t id = extended->wr_id;
+			sched_yield();
+			CHECK(extended->status == IBV_WC_SUCCESS && ibv_wc_read_byte_len(extended) == 8 + id % 8);
+			CHECK(extended->wr_id == id);
+			__atomic_fetch_add(&seen, 1, __ATOMIC_RELAXED);
+		} while (ibv_next_poll(extended) == 0);
+		ibv_end_poll(extended);
+	}
+	return none;
+}
+
+/* Several threads read one queue, each entry by one of them. */
+static void read_by_threads(void)
+{
+	struct ibv_cq_init_attr_ex attr = { .cqe = 64, .wc_flags = IBV_WC_STANDARD_FLAGS };
+	struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_READ, .send_flags = IBV_SEND_SIGNALED }, *bad;
+	pthread_t threads[READERS];
+	CHECK((extended = ibv_create_cq_ex(listener->verbs, &attr)));
+	cq = ibv_cq_ex_to_cq(extended);
+	ask();
+	far = expect(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	accept_it();
+	register_buffer(near);
+	struct ibv_sge sge = { (uintptr_t)buffer, 0, mr->lkey };
+	wr.sg_list = &sge;
+	wr.num_sge = 1;
+	wr.wr.rdma.remote_addr = (uintptr_t)buffer + 64;
+	wr.wr.rdma.rkey = mr->rkey;
+	for (int i = 0; i < READERS; i++)
+		CHECK(pthread_create(&threads[i], NULL, reads, NULL) == 0);
+	while (wr.wr_id < READS) {
+		sge.length = 8 + wr.wr_id % 8;
+		if (ibv_post_send(near->qp, &wr, &bad) == 0)
+			wr.wr_id++;
+	}
+	for (int i = 0; i < READERS; i++)
+		CHECK(pthread_join(threads[i], NULL) == 0);
+	end(near);
+	expect(channel, RDMA_CM_EVENT_DISCONNECTED);
+	end(far);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test cases[] = {
 		{ "whole_batches", whole_batches }, { "answers", answers },
 		{ "cancelled_threads", cancelled_threads }, { "forked", forked },
+		{ "read_by_threads", read_by_threads },
 	};
 	return run(argc, argv, cases, sizeof cases / sizeof *cases);
 }

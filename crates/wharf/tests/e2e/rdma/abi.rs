@@ -25,3 +25,8 @@ fn a_cancelled_thread_ends_and_its_process_goes_on() {
 fn the_child_of_a_fork_has_no_device_and_may_begin_anew() {
     case("forked");
 }
+
+#[test]
+fn an_entry_is_read_by_one_thread() {
+    case("read_by_threads");
+}
