@@ -127,12 +127,18 @@ unsafe fn put_send(
     read: impl FnOnce() -> Option<u32>,
 ) -> Result<(), c_int> {
     let work = work(wr)?;
-    let entry = posts.slot_after(read).ok_or(libc::ENOMEM)?;
-    let elements = match wr.opcode {
-        opcode::LOCAL_INV | opcode::BIND_MW => &[],
-        _ => elements(wr.sg_list, wr.num_sge)?,
+    let (elements, is_inline) = match wr.opcode {
+        // They have no payload, whatever is said of it.
+        opcode::LOCAL_INV | opcode::BIND_MW => (&[][..], false),
+        _ => (elements(wr.sg_list, wr.num_sge)?, wr.send_flags & INLINE != 0),
     };
-    let shape = payload(entry, elements, wr.send_flags & INLINE != 0, of)?;
+    // As devices do, so that it ends no connection.
+    let len = elements.iter().map(|element| u64::from(element.length)).sum();
+    if !work.takes((!is_inline).then_some(elements.len()), len) {
+        return Err(libc::EINVAL);
+    }
+    let entry = posts.slot_after(read).ok_or(libc::ENOMEM)?;
+    let shape = payload(entry, elements, is_inline, of)?;
     let send = Send { wr_id: wr.wr_id, work, flags: flags(wr.send_flags), shape };
     store(entry, &send.encode());
     posts.push();

@@ -5,7 +5,6 @@ use alloc::vec::Vec;
 
 use super::Error;
 use super::cq::Done;
-use super::limits::MESSAGE_MAX;
 use super::work::{Flags, Payload, SendRequest, Sge, Work};
 use crate::rdmap::atomic::Operation;
 use crate::status::Status;
@@ -135,30 +134,15 @@ impl SendQueue {
 
     /// Whether the request is one that this queue could take. Its message's length.
     pub(crate) fn accepts(&self, request: &SendRequest<'_>) -> Result<u32, Error> {
-        let len = match request.payload {
+        let (sges, len) = match request.payload {
             Payload::Sges(sges) if sges.len() > self.sges_most => return Err(Error::Invalid),
-            Payload::Sges(sges) => sges.iter().map(|sge| u64::from(sge.len)).sum(),
-            Payload::Inline(bytes) if bytes.len() > self.inline_most => return Err(Error::Invalid),
-            Payload::Inline(bytes) => bytes.len() as u64,
-        };
-        if len > u64::from(MESSAGE_MAX) {
-            return Err(Error::Invalid);
-        }
-        let is_inline = matches!(request.payload, Payload::Inline(_));
-        let sges = match request.payload {
-            Payload::Sges(sges) => sges.len(),
-            Payload::Inline(_) => 0,
-        };
-        let fits = match request.work {
-            Work::Send { .. } | Work::Write { .. } | Work::WriteImmediate { .. } => true,
-            // The sink of a read is one buffer: its STag is in the request (RFC 5040 section 4.4).
-            Work::Read { .. } => !is_inline && sges <= 1,
-            Work::Atomic { .. } => !is_inline && sges == 1 && len == 8,
-            Work::Bind(_) | Work::FastRegister(_) | Work::LocalInvalidate { .. } => {
-                !is_inline && sges == 0
+            Payload::Sges(sges) => {
+                (Some(sges.len()), sges.iter().map(|sge| u64::from(sge.len)).sum::<u64>())
             }
+            Payload::Inline(bytes) if bytes.len() > self.inline_most => return Err(Error::Invalid),
+            Payload::Inline(bytes) => (None, bytes.len() as u64),
         };
-        if fits { Ok(len as u32) } else { Err(Error::Invalid) }
+        if request.work.takes(sges, len) { Ok(len as u32) } else { Err(Error::Invalid) }
     }
 
     #[inline]

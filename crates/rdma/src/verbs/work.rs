@@ -1,6 +1,7 @@
 //! Work requests.
 
 use super::access::Access;
+use super::limits::MESSAGE_MAX;
 use crate::memory::Handle;
 use crate::rdmap::atomic::Operation;
 
@@ -64,6 +65,23 @@ pub enum Work {
         /// Its STag.
         stag: u32,
     },
+}
+
+impl Work {
+    /// Whether it can have a payload of so many bytes, in so many elements, or inline if `None`.
+    #[inline]
+    pub fn takes(&self, sges: Option<usize>, len: u64) -> bool {
+        len <= u64::from(MESSAGE_MAX)
+            && match self {
+                Work::Send { .. } | Work::Write { .. } | Work::WriteImmediate { .. } => true,
+                // The sink of a read is one buffer: its STag is in the request (RFC 5040 section 4.4).
+                Work::Read { .. } => sges.is_some_and(|sges| sges <= 1),
+                Work::Atomic { .. } => sges == Some(1) && len == 8,
+                Work::Bind(_) | Work::FastRegister(_) | Work::LocalInvalidate { .. } => {
+                    sges == Some(0)
+                }
+            }
+    }
 }
 
 /// How a window is bound.

@@ -265,12 +265,58 @@ static void read_by_threads(void)
 	end(far);
 }
 
+/* What no device could do is refused where it is posted, and ends no connection. */
+static void refused_posts(void)
+{
+	enum { READ = IBV_WR_RDMA_READ, ADD = IBV_WR_ATOMIC_FETCH_AND_ADD, HALF = 1 << 30 };
+	static const struct { int opcode, count, flags; uint32_t len; } posts[] = {
+		{ READ, 2, 0, 8 }, { READ, 1, IBV_SEND_INLINE, 8 }, { ADD, 1, 0, 4 }, { ADD, 1, 0, 16 }, { ADD, 0, 0, 8 },
+		{ ADD, 2, 0, 8 }, { ADD, 1, IBV_SEND_INLINE, 8 }, { IBV_WR_SEND, 2, 0, HALF + 1 },
+	};
+	near = resolve();
+	CHECK((cq = ibv_create_cq(near->verbs, 8 * DEPTH, NULL, NULL, 0)));
+	struct ibv_qp_init_attr attr = {
+		.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
+		.cap = { DEPTH, DEPTH, 2, 2, 64 },
+	};
+	CHECK(rdma_create_qp(near, NULL, &attr) == 0);
+	CHECK(rdma_connect(near, &param) == 0);
+	far = expect(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	accept_it();
+	register_buffer(near);
+	for (size_t at = 0; at < sizeof posts / sizeof *posts; at++) {
+		struct ibv_sge sges[2] = {
+			{ (uintptr_t)buffer, posts[at].len, mr->lkey }, { (uintptr_t)buffer, posts[at].len, mr->lkey },
+		};
+		struct ibv_send_wr wr = {
+			.opcode = posts[at].opcode, .send_flags = posts[at].flags, .sg_list = sges,
+			.num_sge = posts[at].count,
+		}, *bad = NULL;
+		wr.wr.atomic.remote_addr = (uintptr_t)buffer;
+		wr.wr.atomic.rkey = mr->rkey;
+		CHECK(ibv_post_send(near->qp, &wr, &bad) == EINVAL && bad == &wr);
+	}
+	/* Work without data takes no notice of a flag for data. */
+	struct ibv_mw *mw = ibv_alloc_mw(near->pd, IBV_MW_TYPE_2);
+	struct ibv_send_wr bind = { .opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE }, *bad;
+	CHECK(mw);
+	bind.bind_mw.mw = mw;
+	bind.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
+	bind.bind_mw.bind_info = (struct ibv_mw_bind_info) { mr, (uintptr_t)buffer, 64, IBV_ACCESS_REMOTE_WRITE };
+	CHECK(ibv_post_send(near->qp, &bind, &bad) == 0 && next_status() == IBV_WC_SUCCESS);
+	CHECK(works(near));
+	end(near);
+	expect(channel, RDMA_CM_EVENT_DISCONNECTED);
+	end(far);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test cases[] = {
 		{ "whole_batches", whole_batches }, { "answers", answers },
 		{ "cancelled_threads", cancelled_threads }, { "forked", forked },
 		{ "read_by_threads", read_by_threads },
+		{ "refused_posts", refused_posts },
 	};
 	return run(argc, argv, cases, sizeof cases / sizeof *cases);
 }

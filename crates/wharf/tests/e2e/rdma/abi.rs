@@ -30,3 +30,8 @@ fn the_child_of_a_fork_has_no_device_and_may_begin_anew() {
 fn an_entry_is_read_by_one_thread() {
     case("read_by_threads");
 }
+
+#[test]
+fn what_cannot_be_done_is_refused_where_it_is_posted() {
+    case("refused_posts");
+}
