@@ -203,10 +203,22 @@ impl Manager {
         };
         // As with the kernel's manager, no number is its default.
         let backlog = if backlog == 0 { 1024 } else { backlog };
-        let listener = sys::tcp::listen(socket, backlog).map_err(|error| code(&error))?;
-        around.epoll.add(&listener, Token::Id(id).into()).map_err(|error| code(&error))?;
-        of.phase = Phase::Listening(listener);
-        Ok(local)
+        // By a descriptor of its own, so that it stays bound if it cannot be: another may listen there.
+        let begun = socket.try_clone().and_then(|own| {
+            let listener = sys::tcp::listen(own, backlog)?;
+            around.epoll.add(&listener, Token::Id(id).into())?;
+            Ok(listener)
+        });
+        match begun {
+            Ok(listener) => {
+                of.phase = Phase::Listening(listener);
+                Ok(local)
+            }
+            Err(error) => {
+                of.phase = Phase::Bound(socket);
+                Err(code(&error))
+            }
+        }
     }
 
     /// The address that the kernel reaches the peer from. An event says the same.

@@ -305,6 +305,26 @@ static void shared_queue_of_id(void)
 	CHECK(rdma_destroy_id(near) == 0);
 }
 
+/* What cannot listen, as another does there, stays bound, and may try again. */
+static void listen_again(void)
+{
+	struct rdma_cm_id *first, *second;
+	CHECK(rdma_create_id(channel, &first, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_create_id(channel, &second, NULL, RDMA_PS_TCP) == 0);
+	CHECK(bind_any(first, AF_INET, 0) == 0);
+	CHECK(bind_any(second, AF_INET, rdma_get_src_port(first)) == 0);
+	CHECK(rdma_listen(first, 8) == 0);
+	CHECK(rdma_listen(second, 8) == -1 && errno == EADDRINUSE);
+	CHECK(rdma_destroy_id(first) == 0);
+	CHECK(rdma_listen(second, 8) == 0);
+	address.sin_port = rdma_get_src_port(second);
+	connect_both();
+	end(near);
+	expect(channel, RDMA_CM_EVENT_DISCONNECTED);
+	end(far);
+	CHECK(rdma_destroy_id(second) == 0);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test cases[] = {
@@ -316,6 +336,7 @@ int main(int argc, char **argv)
 		{ "rejected_is_flushed", rejected_is_flushed },
 		{ "own_queue_pairs", own_queue_pairs },
 		{ "shared_queue_of_id", shared_queue_of_id },
+		{ "listen_again", listen_again },
 	};
 	return run(argc, argv, cases, sizeof cases / sizeof *cases);
 }

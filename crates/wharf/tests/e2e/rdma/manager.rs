@@ -81,6 +81,11 @@ fn the_shared_queue_of_an_identifier_is_its_queue_pairs() {
 }
 
 #[test]
+fn what_cannot_listen_stays_bound() {
+    case("listen_again");
+}
+
+#[test]
 fn a_message_without_a_receive_does_not_delay_a_disconnect() {
     case("message_waits");
 }
