@@ -61,9 +61,19 @@ impl Manager {
                     None => Ok(()),
                 }
             }
-            // The kernel takes it for a socket before it is bound only (ipv6(7)).
             AFONLY if matches!(of.phase, Phase::Idle) => {
                 of.options.is_alone = value != 0;
+                Ok(())
+            }
+            // As with the kernel's manager (rdma_set_afonly), up to an address of a peer. A socket takes it only before it is
+            // bound (ipv6(7)), so that another is.
+            AFONLY if matches!(of.phase, Phase::Bound(_)) && of.remote.is_none() => {
+                let local = of.local.ok_or(errno::EINVAL)?;
+                let options = Options { is_alone: value != 0, ..of.options };
+                if options.is_alone != of.options.is_alone {
+                    of.phase = Phase::Bound(options.bind(local)?);
+                    of.options = options;
+                }
                 Ok(())
             }
             AFONLY => Err(errno::EINVAL),

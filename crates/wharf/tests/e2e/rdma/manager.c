@@ -46,6 +46,15 @@ static void options(void)
 	CHECK(bind_any(six, AF_INET6, rdma_get_src_port(four)) == 0);
 	CHECK(rdma_set_option(six, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &service, sizeof service) == 0);
 	CHECK(rdma_listen(six, 8) == 0);
+	CHECK(rdma_set_option(six, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &one, sizeof one) == -1 && errno == EINVAL);
+	/* Once it is bound, too. */
+	CHECK(bind_any(both, AF_INET6, 0) == 0);
+	in_port_t port = rdma_get_src_port(both);
+	CHECK(rdma_set_option(both, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &one, sizeof one) == 0);
+	CHECK(rdma_get_src_port(both) == port && rdma_listen(both, 8) == 0);
+	CHECK(rdma_destroy_id(four) == 0);
+	CHECK(rdma_create_id(channel, &four, NULL, RDMA_PS_TCP) == 0);
+	CHECK(bind_any(four, AF_INET, port) == 0 && rdma_listen(four, 8) == 0);
 	CHECK(rdma_destroy_id(four) == 0);
 	CHECK(rdma_destroy_id(six) == 0);
 	CHECK(rdma_destroy_id(both) == 0);
