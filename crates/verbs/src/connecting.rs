@@ -241,10 +241,11 @@ pub unsafe extern "C" fn rdma_reject(
     result(number(id).and_then(|id| ask(&Request::Reject { id, private_data })).map(drop))
 }
 
-/// The device establishes connections itself.
+/// The device establishes connections itself, whosever queue pair it is. As with librdmacm, that is asked for only where it is the
+/// program's own.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rdma_establish(_: *mut rdma_cm_id) -> c_int {
-    0
+pub unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
+    if (*id).qp.is_null() { 0 } else { fails(libc::EINVAL) }
 }
 
 #[unsafe(no_mangle)]

@@ -93,7 +93,7 @@ pub unsafe extern "C" fn rdma_bind_addr(
     id: *mut rdma_cm_id,
     address: *mut libc::sockaddr,
 ) -> c_int {
-    let Some(address) = addresses::read(address) else { return fails(libc::EAFNOSUPPORT) };
+    let Some(address) = addresses::read(address) else { return fails(libc::EINVAL) };
     let bound = number(id).and_then(|id| ask(&Request::Bind { id, address }));
     result(bound.and_then(|reply| match address_of(local(&reply)) {
         // As with the kernel's manager, what is bound to a loopback address is no device's yet: libfabric takes such an
@@ -113,7 +113,7 @@ pub unsafe extern "C-unwind" fn rdma_resolve_addr(
     dst: *mut libc::sockaddr,
     timeout_ms: c_int,
 ) -> c_int {
-    let Some(to) = addresses::read(dst) else { return fails(libc::EAFNOSUPPORT) };
+    let Some(to) = addresses::read(dst) else { return fails(libc::EINVAL) };
     let from = addresses::read(src);
     let timeout = timeout_ms.unsigned_abs();
     let request = number(id).map(|id| Request::ResolveAddr { id, from, to, timeout });

@@ -168,11 +168,15 @@ pub unsafe extern "C" fn ibv_modify_qp(
     mask: c_int,
 ) -> c_int {
     const STATE: c_int = 1;
+    const PORT: c_int = 1 << 5;
     const AV: c_int = 1 << 7;
     const DEST_QPN: c_int = 1 << 20;
     // iWARP has no address handles: connections are made by the connection manager.
     if mask & (AV | DEST_QPN) != 0 {
         return code(Err(libc::EOPNOTSUPP));
+    }
+    if mask & PORT != 0 && (*attr).port_num != 1 {
+        return code(Err(libc::EINVAL));
     }
     if mask & STATE == 0 {
         return 0;

@@ -235,6 +235,11 @@ pub(crate) unsafe extern "C" fn post_recv(
         *bad = wr;
         return libc::ENODEV;
     };
+    // It is the library that takes a queue pair there, and away.
+    if (*qp).state == State::Reset as c_int {
+        *bad = wr;
+        return libc::EINVAL;
+    }
     let error = put_receives(&mut lock(&(*own).receives), wr, bad);
     // The device looks at receives when a message comes, but flushes them only when it is told of them. It tells the state
     // and looks at them once more: either that sees these, or they are posted behind the state.

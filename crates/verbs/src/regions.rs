@@ -92,7 +92,11 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
 }
 
 pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, type_: c_int) -> *mut ibv_mw {
+    const TYPE_1: c_int = 1;
     const TYPE_2: c_int = 2;
+    if ![TYPE_1, TYPE_2].contains(&type_) {
+        return none(libc::EINVAL);
+    }
     let (pd_number, is_type_2) = ((*pd).handle, type_ == TYPE_2);
     match ask(&Request::AllocWindow { pd: pd_number, is_type_2 }) {
         Ok(reply) => {

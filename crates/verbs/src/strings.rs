@@ -35,6 +35,8 @@ pub extern "C" fn ibv_wc_status_str(status: c_int) -> *const c_char {
             c"fatal error",
             c"response timeout error",
             c"general error",
+            c"TM error",
+            c"TM software rendezvous",
         ],
         status,
         c"unknown",
@@ -74,7 +76,7 @@ pub extern "C" fn ibv_event_type_str(event: c_int) -> *const c_char {
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_node_type_str(node: c_int) -> *const c_char {
     let all = [
-        c"invalid node type",
+        c"unknown",
         c"InfiniBand channel adapter",
         c"InfiniBand switch",
         c"InfiniBand router",
@@ -89,7 +91,7 @@ pub extern "C" fn ibv_node_type_str(node: c_int) -> *const c_char {
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_port_state_str(state: c_int) -> *const c_char {
     let all = [c"no state change (NOP)", c"down", c"init", c"armed", c"active", c"active defer"];
-    name(&all, state, c"invalid state")
+    name(&all, state, c"unknown")
 }
 
 #[unsafe(no_mangle)]

@@ -70,14 +70,30 @@ static void whole_batches(void)
 	end(far);
 }
 
-/* Answers that are yes or no. */
+/* Answers to questions, and to what there is not. */
 static void answers(void)
 {
+	struct ibv_qp_attr attr = { .port_num = 2, .qp_state = IBV_QPS_RESET };
+	struct ibv_recv_wr receive = { .wr_id = 1 }, *bad;
+	struct sockaddr_storage other = { .ss_family = AF_UNIX };
+	struct rdma_cm_id *id;
 	connect_both();
 	CHECK(ibv_query_qp_data_in_order(near->qp, IBV_WR_RDMA_WRITE, 0) == 0);
+	CHECK(ibv_modify_qp(near->qp, &attr, IBV_QP_PORT) == EINVAL);
+	CHECK(rdma_establish(near) == -1 && errno == EINVAL);
+	CHECK(!ibv_alloc_mw(near->pd, 3) && errno == EINVAL);
+	CHECK(works(near));
+	CHECK(ibv_modify_qp(near->qp, &attr, IBV_QP_STATE) == 0);
+	CHECK(ibv_post_recv(near->qp, &receive, &bad) == EINVAL && bad == &receive);
 	end(near);
-	expect(channel, RDMA_CM_EVENT_DISCONNECTED);
 	end(far);
+	CHECK(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_bind_addr(id, (struct sockaddr *)&other) == -1 && errno == EINVAL);
+	CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&other, 1000) == -1 && errno == EINVAL);
+	CHECK(rdma_destroy_id(id) == 0);
+	CHECK(!strcmp(ibv_wc_status_str(IBV_WC_TM_ERR), "TM error"));
+	CHECK(!strcmp(ibv_wc_status_str(IBV_WC_TM_RNDV_INCOMPLETE), "TM software rendezvous"));
+	CHECK(!strcmp(ibv_port_state_str(99), "unknown") && !strcmp(ibv_node_type_str(0), "unknown"));
 }
 
 static void *posts(void *none)

@@ -12,7 +12,7 @@ fn a_batch_is_posted_as_a_whole_or_not_at_all() {
 }
 
 #[test]
-fn what_is_yes_or_no_is_no_errno() {
+fn answers_are_those_of_rdma_core() {
     case("answers");
 }
 
