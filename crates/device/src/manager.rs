@@ -242,7 +242,8 @@ impl Manager {
         } else if let (Ok(local), Some(bound)) = (&resolved, of.local) {
             of.local = Some(SocketAddr::new(local.ip(), bound.port()));
         }
-        of.remote = Some(to);
+        // Without an address there is no route either.
+        of.remote = resolved.is_ok().then_some(to);
         let local = of.local;
         match resolved {
             Ok(_) => self.say(around, id, Kind::AddrResolved, 0),
@@ -259,14 +260,14 @@ impl Manager {
         Ok(())
     }
 
-    /// The queue pair of an identifier that is connected; `None` of one that was.
+    /// The queue pair of an identifier that is connected; `None` of one that was, or that nobody has answered yet.
     pub(crate) fn qp(&mut self, id: u32) -> Result<Option<Qp>, i32> {
         match self.get(id)?.phase {
             Phase::Connected(qp) => Ok(Some(qp)),
             // As with the kernel's manager (iw_cm_disconnect), whoever comes second has nothing left to do.
-            Phase::Disconnected => Ok(None),
-            Phase::Over => Err(errno::EINVAL),
-            _ => Err(errno::ENOTCONN),
+            Phase::Disconnected | Phase::Requested(..) => Ok(None),
+            Phase::Connecting(..) | Phase::Asking(..) => Err(errno::ENOTCONN),
+            _ => Err(errno::EINVAL),
         }
     }
 

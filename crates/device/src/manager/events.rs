@@ -37,11 +37,13 @@ impl Manager {
         }
     }
 
-    /// A stream that nobody has answered yet is closed. What the application has not read of it is told no more; a
-    /// connection that it was told of is its own, whatever becomes of the one that listens.
+    /// A request that nobody has answered is rejected, a stream without one closed. What the application has not read of it is
+    /// told no more; a connection that it was told of is its own, whatever becomes of the one that listens.
     pub(crate) fn destroy(&mut self, around: &mut Around<'_>, id: u32) -> Result<(), i32> {
         let of = self.get(id)?;
         let (was_listening, mut channels) = (of.phase.is_listening(), vec![of.events]);
+        // As with the kernel's manager (destroy_cm_id of iwcm.c).
+        let _ = self.reject(id, &[]);
         self.ids.remove(&id);
         if was_listening {
             // Its events may have gone elsewhere since a connection came.
@@ -54,6 +56,7 @@ impl Manager {
         for channel in channels {
             for event in around.outlets.take_back(channel, |event| of_id(event, id).is_some()) {
                 if let Some(event) = of_id(&event, id).filter(|event| event.id != id) {
+                    let _ = self.reject(event.id, &[]);
                     self.ids.remove(&event.id);
                 }
             }

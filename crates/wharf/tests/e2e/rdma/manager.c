@@ -334,6 +334,47 @@ static void listen_again(void)
 	CHECK(rdma_destroy_id(second) == 0);
 }
 
+static void expect_rejected(void)
+{
+	struct rdma_cm_event *event;
+	CHECK(rdma_get_cm_event(channel, &event) == 0);
+	CHECK(event->event == RDMA_CM_EVENT_REJECTED && event->status == -ECONNREFUSED);
+	CHECK(rdma_ack_cm_event(event) == 0);
+	end(near);
+}
+
+/* A request that is not answered is rejected, whether it was read or not. Before that there is nothing to disconnect. */
+static void unanswered(void)
+{
+	CHECK(rdma_disconnect(listener) == -1 && errno == EINVAL);
+	ask();
+	far = expect(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	CHECK(rdma_disconnect(far) == 0);
+	CHECK(rdma_destroy_id(far) == 0);
+	expect_rejected();
+	ask();
+	CHECK(is_readable(channel, -1) == 1);
+	CHECK(rdma_destroy_id(listener) == 0);
+	expect_rejected();
+}
+
+/* There is no route to what has no address. */
+static void no_route(void)
+{
+	struct sockaddr_in all = address;
+	struct rdma_cm_id *id;
+	all.sin_addr.s_addr = INADDR_BROADCAST;
+	CHECK(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&all, 1000) == 0);
+	expect(channel, RDMA_CM_EVENT_ADDR_ERROR);
+	CHECK(rdma_resolve_route(id, 1000) == -1 && errno == EINVAL);
+	CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 1000) == 0);
+	expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+	CHECK(rdma_resolve_route(id, 1000) == 0);
+	expect(channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
+	CHECK(rdma_destroy_id(id) == 0);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test cases[] = {
@@ -346,6 +387,7 @@ int main(int argc, char **argv)
 		{ "own_queue_pairs", own_queue_pairs },
 		{ "shared_queue_of_id", shared_queue_of_id },
 		{ "listen_again", listen_again },
+		{ "unanswered", unanswered }, { "no_route", no_route },
 	};
 	return run(argc, argv, cases, sizeof cases / sizeof *cases);
 }

@@ -86,6 +86,16 @@ fn what_cannot_listen_stays_bound() {
 }
 
 #[test]
+fn a_request_that_is_not_answered_is_rejected() {
+    case("unanswered");
+}
+
+#[test]
+fn there_is_no_route_to_what_has_no_address() {
+    case("no_route");
+}
+
+#[test]
 fn a_message_without_a_receive_does_not_delay_a_disconnect() {
     case("message_waits");
 }
