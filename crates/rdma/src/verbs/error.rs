@@ -9,7 +9,7 @@ pub enum Error {
     Invalid,
     /// The object is in use: something refers to it.
     Busy,
-    /// As many objects, bytes or entries as the limits allow.
+    /// As many objects and bytes as the limits allow.
     Limit,
     /// The work queue is full.
     Full,

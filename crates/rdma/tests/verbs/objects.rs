@@ -57,7 +57,7 @@ fn nothing_goes_over_its_limit() {
         QpConfig { receive_sges: 3, ..queue_pair(pd, cq) },
         QpConfig { inline: 65, ..queue_pair(pd, cq) },
     ] {
-        assert_eq!(rnic.create_qp(over), Err(Error::Limit));
+        assert_eq!(rnic.create_qp(over), Err(Error::Invalid));
     }
     for _ in 0..2 {
         rnic.create_qp(queue_pair(pd, cq)).unwrap();
@@ -66,7 +66,8 @@ fn nothing_goes_over_its_limit() {
     assert_eq!(rnic.qps(), 2);
     rnic.create_srq(pd, 8, 2).unwrap();
     assert_eq!(rnic.create_srq(pd, 8, 2), Err(Error::Limit));
-    assert_eq!(rnic.create_srq(pd, 9, 2), Err(Error::Limit));
+    assert_eq!(rnic.create_srq(pd, 9, 2), Err(Error::Invalid));
+    assert_eq!(rnic.create_srq(pd, 8, 3), Err(Error::Invalid));
     assert_eq!(rnic.create_srq(pd, 0, 2), Err(Error::Invalid));
     // Bytes, and regions and windows together.
     let all = Access::ALL;

@@ -202,7 +202,7 @@ fn requests_that_are_malformed() {
     };
     let (most, over) = (config(256), config(257));
     assert!(pair.a.rnic.create_qp(most).is_ok());
-    assert_eq!(pair.a.rnic.create_qp(over), Err(Error::Limit));
+    assert_eq!(pair.a.rnic.create_qp(over), Err(Error::Invalid));
 }
 
 /// A message that meets no receive waits for one, if it is let: it is as if it and what follows had not come.

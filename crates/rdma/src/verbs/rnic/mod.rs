@@ -207,14 +207,14 @@ impl Rnic {
     /// A shared receive queue.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for one with no room, [`Error::Limit`].
+    /// [`Error::Invalid`] for one with no room, or with more than one may have; [`Error::Limit`].
     pub fn create_srq(&mut self, pd: Pd, depth: u32, sges: u8) -> Result<Srq, Error> {
         if depth == 0 {
             return Err(Error::Invalid);
         }
         self.shared.domain(pd)?;
         if depth > self.shared.limits.wr || sges > self.shared.limits.sge {
-            return Err(Error::Limit);
+            return Err(Error::Invalid);
         }
         let bytes = ReceiveQueue::bytes(depth, sges);
         self.shared.has_room(bytes)?;
@@ -265,14 +265,14 @@ impl Rnic {
     /// A queue pair, in the state [`Reset`](super::State::Reset).
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it names what is not there, or the shared queue is of another domain;
-    /// [`Error::Limit`].
+    /// [`Error::Invalid`] if it names what is not there, the shared queue is of another domain, or it has more than one may
+    /// have; [`Error::Limit`].
     pub fn create_qp(&mut self, config: QpConfig) -> Result<Qp, Error> {
         let limits = self.shared.limits;
         let over = [config.sends > limits.wr, config.receives > limits.wr];
         let over_sge = [config.send_sges > limits.sge, config.receive_sges > limits.sge];
         if over.contains(&true) || over_sge.contains(&true) || config.inline > limits.inline {
-            return Err(Error::Limit);
+            return Err(Error::Invalid);
         }
         self.shared.domain(config.pd)?;
         for cq in [config.send_cq, config.receive_cq] {
