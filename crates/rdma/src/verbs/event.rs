@@ -12,7 +12,7 @@ pub enum Event {
     CqError(Cq),
     /// A shared receive queue is below its limit (`IBV_EVENT_SRQ_LIMIT_REACHED`).
     SrqLimit(Srq),
-    /// The peer's first message has come at the side that was connected to (`IBV_EVENT_COMM_EST`).
+    /// The peer's first message has come at the side that was connected to.
     Established(Qp),
     /// The peer has reached for memory that is not granted (`IBV_EVENT_QP_ACCESS_ERR`).
     QpAccessError(Qp, Cause),

@@ -65,7 +65,6 @@ mod event {
     pub(super) const CQ_ERR: u8 = 0;
     pub(super) const QP_FATAL: u8 = 1;
     pub(super) const QP_ACCESS_ERR: u8 = 3;
-    pub(super) const COMM_EST: u8 = 4;
     pub(super) const SRQ_LIMIT_REACHED: u8 = 15;
     pub(super) const QP_LAST_WQE_REACHED: u8 = 16;
 }

@@ -165,7 +165,8 @@ impl Process {
                     Told::Async { context, event, object: srq.0 }
                 })
             }
-            Event::Established(qp) => of_qp(qp, event::COMM_EST),
+            // No driver of iWARP tells it (siw, cxgb4): the connection manager has told that they are connected.
+            Event::Established(_) => None,
             Event::QpAccessError(qp, _) => of_qp(qp, event::QP_ACCESS_ERR),
             Event::QpFatal(qp, _) => of_qp(qp, event::QP_FATAL),
             Event::LastWqe(qp) => of_qp(qp, event::QP_LAST_WQE_REACHED),

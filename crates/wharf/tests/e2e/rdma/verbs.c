@@ -195,7 +195,7 @@ static void told(enum ibv_event_type type, void *element)
 	do {
 		CHECK(ibv_get_async_event(far.id->verbs, &event) == 0);
 		ibv_ack_async_event(&event);
-	} while (event.event_type == IBV_EVENT_COMM_EST || event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED);
+	} while (event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED);
 	if (event.event_type != type) {
 		printf("%s, not %s\n", ibv_event_type_str(event.event_type), ibv_event_type_str(type));
 		exit(1);
