@@ -41,7 +41,6 @@ unsafe fn register(
         addr: addr.expose_provenance() as u64,
         len: length as u64,
         iova,
-        is_shared: false,
         file: None,
     };
     match ask(&Request::Register(request)) {

@@ -106,16 +106,8 @@ fn request(bytes: &mut Bytes<'_>, one: u32, other: u32) -> Request<'static> {
         2 => {
             let (addr, len, iova) =
                 (BASE, u64::from(small) << 4, u64::from_le_bytes(bytes.array()));
-            let (access, is_shared) = (bytes.next().into(), false);
-            Request::Register(RegisterRequest {
-                pd: one,
-                access,
-                addr,
-                len,
-                iova,
-                is_shared,
-                file: None,
-            })
+            let access = bytes.next().into();
+            Request::Register(RegisterRequest { pd: one, access, addr, len, iova, file: None })
         }
         3 => Request::Deregister(one),
         4 => Request::AllocWindow { pd: one, is_type_2: small & 1 != 0 },

@@ -21,7 +21,6 @@ fn all() -> Vec<Request<'static>> {
         addr: u64::MAX,
         len: 1 << 40,
         iova: 5,
-        is_shared: true,
         file: Some(0),
     };
     let mut all = vec![
@@ -31,7 +30,7 @@ fn all() -> Vec<Request<'static>> {
         Request::CreateChannel,
         Request::CreateEvents,
         Request::Register(register),
-        Request::Register(RegisterRequest { is_shared: false, file: None, ..register }),
+        Request::Register(RegisterRequest { file: None, ..register }),
         Request::AllocWindow { pd: 1, is_type_2: true },
         Request::CreateCq { context: 1, depth: 2, channel: None },
         Request::CreateCq { context: 1, depth: 2, channel: Some(0) },

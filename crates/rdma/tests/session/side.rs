@@ -71,8 +71,7 @@ impl Side {
         };
         let pd = ask(&mut process, &Request::AllocPd(CONTEXT)).words[0] as u32;
         let (addr, len, iova) = (BASE, LEN as u64, BASE);
-        let register =
-            RegisterRequest { pd, access: 0x1f, addr, len, iova, is_shared: false, file: None };
+        let register = RegisterRequest { pd, access: 0x1f, addr, len, iova, file: None };
         let stag = ask(&mut process, &Request::Register(register)).words[0] as u32;
         let create =
             Request::CreateCq { context: CONTEXT, depth: 2 * DEPTH, channel: Some(CHANNEL) };

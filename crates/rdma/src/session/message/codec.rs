@@ -27,10 +27,9 @@ impl<'a> Request<'a> {
             AllocPd(context) => (5, one(context)),
             DeallocPd(pd) => (6, one(pd)),
             Register(of) => {
-                let RegisterRequest { pd, access, addr, len, iova, is_shared, file } = of;
-                let flags = u64::from(is_shared) | u64::from(file.is_some()) << 1;
-                let file = file.unwrap_or(0);
-                (7, padded([pair(pd, access), addr, len, iova, flags, file]))
+                let RegisterRequest { pd, access, addr, len, iova, file } = of;
+                let (is_file, file) = (u64::from(file.is_some()), file.unwrap_or(0));
+                (7, padded([pair(pd, access), addr, len, iova, is_file, file]))
             }
             Deregister(stag) => (8, one(stag)),
             AllocWindow { pd, is_type_2 } => (9, padded([pair(pd, is_type_2.into())])),
@@ -122,8 +121,7 @@ impl<'a> Request<'a> {
                 addr: given[1],
                 len: given[2],
                 iova: given[3],
-                is_shared: given[4] & 1 != 0,
-                file: (given[4] & 2 != 0).then_some(given[5]),
+                file: (given[4] == 1).then_some(given[5]),
             }),
             8 => Deregister(first),
             9 => AllocWindow { pd: first, is_type_2: second == 1 },

@@ -9,7 +9,7 @@
 //! | [`Query`](Request::Query) | see [`Device`](super::device::Device) | |
 //! | [`OpenContext`](Request::OpenContext) | its number | –; where its events are read |
 //! | [`AllocPd`](Request::AllocPd) | its number | |
-//! | [`Register`](Request::Register) | the STag | the file, if it is one |
+//! | [`Register`](Request::Register) | the STag | the file, if the memory is one's |
 //! | [`AllocWindow`](Request::AllocWindow) | the STag | |
 //! | [`CreateChannel`](Request::CreateChannel), [`CreateEvents`](Request::CreateEvents) | its number | –; where its events are read |
 //! | [`CreateCq`](Request::CreateCq) | its number, its [`Area`](super::Area) | |

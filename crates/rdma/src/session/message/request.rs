@@ -42,9 +42,7 @@ pub struct RegisterRequest {
     pub len: u64,
     /// What accesses count from.
     pub iova: u64,
-    /// The memory is shared with other processes.
-    pub is_shared: bool,
-    /// It is that of the file that comes with the message, from this byte on.
+    /// The memory is that of the file that comes with the message, from this byte on.
     pub file: Option<u64>,
 }
 
