@@ -163,6 +163,23 @@ impl PacketSocket {
     /// `WouldBlock` if there is none; `InvalidData` for one that is longer than `into`, or has more descriptors than
     /// there was room for: those that came are closed. Other errors of recvmsg(2).
     pub fn receive(&self, into: &mut [u8]) -> io::Result<Received> {
+        match self.receive_some(into)? {
+            (received, true) => Ok(received),
+            (_, false) => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// The same, but a message is received though descriptors of it have no room, as this process may not have more
+    /// (`RLIMIT_NOFILE`): without them.
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    pub fn receive_or_leave(&self, into: &mut [u8]) -> io::Result<Received> {
+        self.receive_some(into).map(|(received, _)| received)
+    }
+
+    /// A message, and whether all of its descriptors have come.
+    fn receive_some(&self, into: &mut [u8]) -> io::Result<(Received, bool)> {
         let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
         let mut control = Control([0; _]);
         // SAFETY: all-zero is a valid msghdr.
@@ -175,10 +192,10 @@ impl PacketSocket {
         let len = unsafe { libc::recvmsg(self.0.as_raw_fd(), &raw mut message, flags) };
         let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
         let descriptors = descriptors(&message);
-        if message.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
+        if message.msg_flags & libc::MSG_TRUNC != 0 {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        Ok(Received { len, descriptors })
+        Ok((Received { len, descriptors }, message.msg_flags & libc::MSG_CTRUNC == 0))
     }
 
     /// Whether `is_it` says so of one of the messages that wait to be received, which all stay. It looks at `most` of them

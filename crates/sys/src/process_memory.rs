@@ -10,9 +10,9 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::error::check;
+use crate::vectored;
 
-/// Most parts of one call.
-pub const PARTS_MAX: usize = 64;
+pub use crate::vectored::PARTS_MAX;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -56,14 +56,7 @@ impl ProcessMemory {
         buffer: &mut [u8],
         places: &[(usize, usize)],
     ) -> io::Result<usize> {
-        let (parts, count) = parts(places, |(begin, len): (usize, usize)| {
-            let part = buffer.get_mut(begin..begin.checked_add(len)?)?;
-            Some((part.as_mut_ptr(), part.len()))
-        })?;
-        let address = offset(address)?;
-        // SAFETY: each part lies within `buffer`, which nothing else reads meanwhile.
-        let read = unsafe { libc::preadv(self.0.as_raw_fd(), parts.as_ptr(), count, address) };
-        usize::try_from(read).map_err(|_| io::Error::last_os_error())
+        vectored::read(&self.0, address, buffer, places)
     }
 
     /// Stores these one behind the other from this address on. Returns how many bytes, which are fewer only where the
@@ -72,35 +65,8 @@ impl ProcessMemory {
     /// # Errors
     /// What pwritev says, for no byte written. `InvalidInput` for more than [`PARTS_MAX`].
     pub fn write(&self, address: u64, bytes: &[&[u8]]) -> io::Result<usize> {
-        let (parts, count) =
-            parts(bytes, |bytes: &[u8]| Some((bytes.as_ptr().cast_mut(), bytes.len())))?;
-        let address = offset(address)?;
-        // SAFETY: the parts are readable, and the kernel only reads them.
-        let written = unsafe { libc::pwritev(self.0.as_raw_fd(), parts.as_ptr(), count, address) };
-        usize::try_from(written).map_err(|_| io::Error::last_os_error())
+        vectored::write(&self.0, address, bytes, u64::MAX)
     }
-}
-
-fn offset(address: u64) -> io::Result<libc::off_t> {
-    libc::off_t::try_from(address).map_err(|_| io::ErrorKind::InvalidInput.into())
-}
-
-type Parts = [libc::iovec; PARTS_MAX];
-
-fn parts<T: Copy>(
-    of: &[T],
-    mut part: impl FnMut(T) -> Option<(*mut u8, usize)>,
-) -> io::Result<(Parts, libc::c_int)> {
-    let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-    let mut parts = [none; PARTS_MAX];
-    if of.len() > PARTS_MAX {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    for (to, of) in parts.iter_mut().zip(of) {
-        let (start, len) = part(*of).ok_or(io::ErrorKind::InvalidInput)?;
-        *to = libc::iovec { iov_base: start.cast(), iov_len: len };
-    }
-    Ok((parts, of.len() as libc::c_int))
 }
 
 #[cfg(test)]
