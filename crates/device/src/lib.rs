@@ -30,7 +30,8 @@
 //!
 //! The device reads and writes registered memory itself, so that what a peer does to it needs no time of the
 //! application's. The descriptor it does that by stands for the address space: after execve(2) or the end of the process
-//! nothing is placed any more, whoever has its id then.
+//! nothing is placed any more, whoever has its id then. Memory of a file that the process has sent is read and written by
+//! that, until the session ends, which it does with both.
 #![forbid(unsafe_code)]
 
 mod carrier;

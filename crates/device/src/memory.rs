@@ -1,21 +1,36 @@
 //! Registered memory of a process.
 
+mod files;
 mod placing;
 
 use std::cell::Cell;
+use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
 use rdma::memory::Pieces;
 use rdma::rdmap::atomic::Operation;
+use rdma::session::message::RegisterRequest;
+use rdma::verbs::Access;
 use rdma::{Extent, Fault, Handle, Memory};
+use sys::memory_file::MemoryFile;
 use sys::process_memory::{PARTS_MAX, ProcessMemory};
 
+use files::{Files, is_of_file};
 use placing::{Copied, Placing};
 
 /// Atomic operations of all processes of this device.
 static ATOMIC: Mutex<()> = Mutex::new(());
 
-/// The memory of one process. The handle of a region is its address there.
+/// Rights to write to a region.
+const WRITES: u32 =
+    Access::LOCAL_WRITE.bits() | Access::REMOTE_WRITE.bits() | Access::REMOTE_ATOMIC.bits();
+
+/// Parts that are written to a file by one call. x86-64 shows its stores to others in their order, those of a string
+/// instruction before what is behind it (Intel SDM volume 3A, "Fast-String Operation and Out-of-Order Stores"). Other
+/// processors may not, within a call; between calls the lock of the inode keeps them apart.
+const PARTS_AT_ONCE: usize = if cfg!(target_arch = "x86_64") { PARTS_MAX } else { 1 };
+
+/// The memory of one process. The handle of a region is its address there, or [`Files`] has it.
 #[derive(Debug)]
 pub(crate) struct Remote {
     memory: Called,
@@ -26,22 +41,47 @@ pub(crate) struct Remote {
 #[derive(Debug)]
 struct Called {
     memory: ProcessMemory,
+    files: Files,
     calls: Cell<u64>,
+    file_calls: Cell<u64>,
+}
+
+fn count(counter: &Cell<u64>) {
+    counter.set(counter.get() + 1);
 }
 
 impl Called {
     fn new(memory: ProcessMemory) -> Self {
-        Called { memory, calls: Cell::new(0) }
+        let (calls, file_calls) = (Cell::new(0), Cell::new(0));
+        Called { memory, files: Files::default(), calls, file_calls }
     }
 
     fn read(&self, address: u64, buffer: &mut [u8], places: &[(usize, usize)]) -> usize {
-        self.calls.set(self.calls.get() + 1);
-        self.memory.read(address, buffer, places).unwrap_or(0)
+        count(&self.calls);
+        if !is_of_file(address) {
+            return self.memory.read(address, buffer, places).unwrap_or(0);
+        }
+        count(&self.file_calls);
+        let Some((file, at)) = self.files.find(address) else { return 0 };
+        file.read(at, buffer, places).unwrap_or(0)
     }
 
     fn write(&self, address: u64, bytes: &[&[u8]]) -> usize {
-        self.calls.set(self.calls.get() + 1);
-        self.memory.write(address, bytes).unwrap_or(0)
+        count(&self.calls);
+        if !is_of_file(address) {
+            return self.memory.write(address, bytes).unwrap_or(0);
+        }
+        count(&self.file_calls);
+        let Some((file, at)) = self.files.find(address) else { return 0 };
+        let mut done = 0;
+        for parts in bytes.chunks(PARTS_AT_ONCE) {
+            let written = file.write(at + done as u64, parts).unwrap_or(0);
+            done += written;
+            if written < parts.iter().map(|part| part.len()).sum() {
+                break;
+            }
+        }
+        done
     }
 }
 
@@ -90,9 +130,40 @@ impl Remote {
         Remote { memory: Called::new(memory), copied: Box::new([0; _]) }
     }
 
-    /// Calls that have read or written it.
-    pub(crate) fn calls(&self) -> u64 {
-        self.memory.calls.get()
+    /// Calls that have read or written it, and those of them that were of files.
+    pub(crate) fn calls(&self) -> (u64, u64) {
+        (self.memory.calls.get(), self.memory.file_calls.get())
+    }
+
+    /// The handle of a region: of the file that has come with its request, if that can be used, and else by its address.
+    pub(crate) fn handle(&mut self, of: &RegisterRequest, file: Option<OwnedFd>) -> Handle {
+        let by_address = Handle(of.addr);
+        let Some((file, begin)) = file.zip(of.file) else { return by_address };
+        match MemoryFile::new(file) {
+            Ok(file) if of.access & WRITES == 0 || file.writes() => {
+                self.memory.files.add(file, begin, of.len).unwrap_or(by_address)
+            }
+            Ok(_) => by_address,
+            Err(error) => {
+                tracing::debug!("the file of a region is not used: {error}");
+                by_address
+            }
+        }
+    }
+
+    /// Nothing uses this handle any more.
+    pub(crate) fn release(&mut self, handle: Handle) {
+        self.memory.files.remove(handle);
+    }
+
+    /// Nothing uses any any more.
+    pub(crate) fn release_all(&mut self) {
+        self.memory.files = Files::default();
+    }
+
+    /// How many regions are reached by files.
+    pub(crate) fn file_regions(&self) -> usize {
+        self.memory.files.count()
     }
 
     fn load(&self, run: &mut Run, buffer: &mut [u8]) -> Result<(), usize> {
@@ -110,7 +181,7 @@ impl Remote {
 }
 
 fn address(memory: Handle, offset: u64) -> u64 {
-    // Regions end below 2^63, and offsets lie within them.
+    // Regions end below 2^62, or are those of files, and offsets lie within them.
     memory.0.wrapping_add(offset)
 }
 
@@ -158,5 +229,93 @@ impl Memory for Remote {
             return Err(Fault { done: 0 });
         }
         Ok(before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+    use std::sync::atomic::Ordering;
+
+    use sys::shared::SharedMemory;
+
+    use super::files::tests::memfd;
+    use super::*;
+
+    fn remote() -> Remote {
+        Remote::new(ProcessMemory::new(ProcessMemory::own().unwrap()).unwrap())
+    }
+
+    fn request(access: Access, len: u64, file: Option<u64>) -> RegisterRequest {
+        RegisterRequest { pd: 0, access: access.bits(), addr: 4096, len, iova: 0, file }
+    }
+
+    fn given(of: &SharedMemory) -> Option<OwnedFd> {
+        Some(of.as_fd().try_clone_to_owned().unwrap())
+    }
+
+    #[test]
+    fn a_descriptor_that_cannot_be_used_leaves_the_programs_memory() {
+        let (file, mut memory) = (memfd(8192), remote());
+        let read_only = || {
+            use std::os::fd::AsRawFd;
+            let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+            Some(File::open(path).unwrap().into())
+        };
+        let (_reader, writer) = std::io::pipe().unwrap();
+        let all = Access::ALL;
+        for (fd, access, len, at) in [
+            (None, all, 4096, Some(0)),
+            (given(&file), all, 4096, None),
+            (given(&file), all, 8193, Some(0)),
+            (given(&file), all, 4096, Some(u64::MAX)),
+            (read_only(), Access::LOCAL_WRITE, 4096, Some(0)),
+            (Some(writer.into()), all, 4096, Some(0)),
+            (Some(File::open("/dev/null").unwrap().into()), all, 4096, Some(0)),
+            (Some(ProcessMemory::own().unwrap()), all, 4096, Some(0)),
+            (Some(File::open("/dev/shm").unwrap().into()), all, 4096, Some(0)),
+        ] {
+            assert_eq!(memory.handle(&request(access, len, at), fd), Handle(4096));
+        }
+        assert_eq!(memory.file_regions(), 0);
+        let handle = memory.handle(&request(Access::REMOTE_READ, 8, Some(0)), read_only());
+        assert_ne!(handle, Handle(4096));
+        assert_eq!(memory.memory.write(handle.0, &[b"x"]), 0, "it may only be read");
+        let handle = memory.handle(&request(all, 8192, Some(0)), given(&file));
+        assert_eq!((memory.memory.write(handle.0, &[b"x"]), memory.file_regions()), (1, 2));
+    }
+
+    #[test]
+    fn atomic_operations_and_reads_go_to_either_kind() {
+        let (file, mut memory) = (memfd(8192), remote());
+        let mut own = [7_u64; 4];
+        let own_at = Handle(own.as_mut_ptr().expose_provenance() as u64);
+        let of_file = memory.handle(&request(Access::ALL, 4096, Some(4096)), given(&file));
+        let add = Operation::FetchAdd { add: 5, mask: 0 };
+        assert_eq!(memory.atomic(of_file, 16, add), Ok(0));
+        assert_eq!(memory.atomic(of_file, 16, add), Ok(5));
+        assert_eq!(memory.atomic(own_at, 8, add), Ok(7));
+        assert_eq!(file.words()[514].load(Ordering::Relaxed), 10);
+        assert_eq!(std::hint::black_box(&mut own)[1], 12);
+        assert_eq!(memory.calls(), (6, 4));
+        // One call for what lies together, and none goes from one region to another.
+        let extent = |memory, offset, at| Extent { memory, offset, at, len: 8 };
+        let extents = [
+            extent(own_at, 8, 24),
+            extent(of_file, 8, 16),
+            extent(of_file, 16, 8),
+            extent(own_at, 0, 0),
+            extent(of_file, 4096, 0),
+        ];
+        let mut buffer = [0xff; 32];
+        memory.gather(&extents[..4], &mut buffer).unwrap();
+        let words = [7_u64, 10, 0, 12].map(u64::to_ne_bytes);
+        assert_eq!(buffer.as_chunks::<8>().0, words);
+        assert_eq!(memory.calls(), (9, 5));
+        assert_eq!(memory.gather(&extents, &mut buffer), Err(Fault { done: 4 }), "it ends there");
+        memory.release(of_file);
+        assert_eq!(memory.atomic(of_file, 16, add), Err(Fault { done: 0 }));
+        assert_eq!(memory.file_regions(), 0);
     }
 }

@@ -34,6 +34,8 @@ pub struct Calls {
     pub waits: u64,
     /// Calls that read or wrote the memory of the process.
     pub memory_calls: u64,
+    /// Those of them that were of files.
+    pub file_calls: u64,
     /// Bytes that were copied once more than the way of a byte needs: of what had come in part, or had no room.
     pub held_bytes: u64,
 }
@@ -67,6 +69,8 @@ pub struct Snapshot {
     pub counters: Counters,
     /// How many objects it has.
     pub objects: Objects,
+    /// Regions whose memory is reached by a file.
+    pub file_regions: usize,
     /// Its connections.
     pub connections: Vec<Connection>,
     /// How many streams it had then, and the number of the last.
@@ -158,8 +162,8 @@ fn process(served: &Served) -> Value {
     json!({
         "pid": served.pid,
         "objects": {
-            "pds": pds, "regions": regions, "windows": windows, "cqs": cqs, "srqs": srqs, "qps": qps,
-            "registered_bytes": registered,
+            "pds": pds, "regions": regions, "file_regions": snapshot.file_regions, "windows": windows,
+            "cqs": cqs, "srqs": srqs, "qps": qps, "registered_bytes": registered,
         },
         "connections": connections,
         "counters": counters(&snapshot),
@@ -180,6 +184,7 @@ fn counters(of: &Snapshot) -> Totals {
         "nic_writes": calls.nic_streams.1,
         "waits": calls.waits,
         "memory_calls": calls.memory_calls,
+        "file_calls": calls.file_calls,
         "held_bytes": calls.held_bytes,
         "fpdus_in": counters.fpdus_in,
         "fpdus_out": counters.fpdus_out,

@@ -15,8 +15,9 @@ const PARTS_OF_PIECE: usize = 2;
 /// Where the bytes of small pieces are put together.
 pub(super) type Copied = [u8; SMALL_MAX];
 
-/// What is stored before the next part is begun: the kernel writes to such a descriptor part by part
-/// (`do_loop_readv_writev`, fs/read_write.c, as /proc/PID/mem has no `write_iter`).
+/// What is stored before the next part is begun. The kernel writes to /proc/PID/mem part by part
+/// (`do_loop_readv_writev`, fs/read_write.c, as it has no `write_iter`). For a file of memory it goes from page to page, and
+/// copies part after part to each (`generic_perform_write`, mm/filemap.c; `iterate_iovec`, include/linux/iov_iter.h).
 #[derive(Clone, Copy)]
 enum Part<'a> {
     Stream(&'a [u8]),
@@ -110,9 +111,15 @@ impl<'a, 'b> Placing<'a, 'b> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::FileExt;
+
     use rdma::Handle;
+    use sys::memory_file::MemoryFile;
     use sys::process_memory::ProcessMemory;
 
+    use super::super::files::tests::memfd;
     use super::*;
 
     /// Lengths, and whether each ends a message.
@@ -130,14 +137,44 @@ mod tests {
         (0..2_000).map(|_| piece()).collect()
     }
 
+    fn called() -> Called {
+        Called::new(ProcessMemory::new(ProcessMemory::own().unwrap()).unwrap())
+    }
+
     #[test]
     fn all_bytes_are_stored_and_the_last_of_a_message_by_a_part_that_begins_with_it() {
-        let memory = Called::new(ProcessMemory::new(ProcessMemory::own().unwrap()).unwrap());
+        let memory = called();
+        let from = bytes();
+        let mut to = vec![0xff_u8; from.len() + 1];
+        store_all(&memory, to.as_mut_ptr().expose_provenance() as u64, &from);
+        // The compiler cannot know of what the kernel has stored.
+        assert_eq!(std::hint::black_box(&mut to)[..from.len()], from);
+        assert_eq!(to[from.len()], 0xff);
+    }
+
+    #[test]
+    fn the_same_of_a_file() {
+        let mut memory = called();
+        let from = bytes();
+        let file = memfd((from.len() + 1).next_multiple_of(4096));
+        let opened = MemoryFile::new(file.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        let region = memory.files.add(opened, 3, from.len() as u64).unwrap();
+        store_all(&memory, region.0, &from);
+        let mut to = vec![0xff; from.len() + 4];
+        File::from(file.as_fd().try_clone_to_owned().unwrap()).read_exact_at(&mut to, 0).unwrap();
+        assert_eq!(
+            (&to[..3], &to[3..from.len() + 3], to[from.len() + 3]),
+            (&[0; 3][..], &from[..], 0)
+        );
+    }
+
+    fn bytes() -> Vec<u8> {
+        let len = pieces().iter().map(|(len, _)| len).sum();
+        (0..len).map(|at: usize| (at % 251) as u8).collect()
+    }
+
+    fn store_all(memory: &Called, base: u64, from: &[u8]) {
         let pieces = pieces();
-        let len: usize = pieces.iter().map(|(len, _)| len).sum();
-        let from: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
-        let mut to = vec![0xff_u8; len + 1];
-        let base = to.as_mut_ptr().expose_provenance() as u64;
         let mut copied: Box<Copied> = Box::new([0; _]);
         let mut run = Placing::new(&mut copied);
         let (mut begin, mut of_run, mut lasts, mut calls) = (0, 0, Vec::new(), 0);
@@ -157,7 +194,7 @@ mod tests {
                     })
                     .collect();
                 assert!(lasts.iter().all(|last| begins.contains(last)), "{begins:?} {lasts:?}");
-                run.store(&memory).unwrap();
+                run.store(memory).unwrap();
                 (of_run, calls) = (begin, calls + 1);
                 lasts.clear();
             }
@@ -169,15 +206,12 @@ mod tests {
             }
             begin += len;
         }
-        // The compiler cannot know of what the kernel has stored.
-        assert_eq!(std::hint::black_box(&mut to)[..len], from);
-        assert_eq!(to[len], 0xff);
         assert!(calls < pieces.len() / 20, "{calls} calls for {} pieces", pieces.len());
     }
 
     #[test]
     fn what_lies_elsewhere_or_cannot_be_stored_is_told() {
-        let memory = Called::new(ProcessMemory::new(ProcessMemory::own().unwrap()).unwrap());
+        let memory = called();
         let mut copied: Box<Copied> = Box::new([0; _]);
         let mut run = Placing::new(&mut copied);
         let bytes = &[1, 2, 3][..];

@@ -263,6 +263,7 @@ impl Serving {
     pub(super) fn linger(mut self) {
         let now = sys::clock::now();
         self.outlets = Default::default();
+        self.memory.release_all();
         // Its ports are free for the next.
         self.manager = Default::default();
         for stream in self.streams.values_mut() {

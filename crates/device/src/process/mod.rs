@@ -317,7 +317,7 @@ impl Serving {
                     }
                 }
                 Told::Forgotten(qp) => self.forget(now, qp),
-                Told::Released(_) => {}
+                Told::Released(handle) => self.memory.release(handle),
             }
         }
     }
@@ -339,7 +339,9 @@ impl Serving {
         let mut snapshot = self.served.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
         snapshot.counters = *self.process.counters();
         snapshot.objects = self.process.objects();
-        snapshot.calls = Calls { memory_calls: self.memory.calls(), ..self.calls };
+        let (memory_calls, file_calls) = self.memory.calls();
+        snapshot.calls = Calls { memory_calls, file_calls, ..self.calls };
+        snapshot.file_regions = self.memory.file_regions();
         // Each stream has a number of its own: where there is none more and none less, they are the same.
         let current = (self.carried.len(), self.last_stream);
         if snapshot.of_streams != current {

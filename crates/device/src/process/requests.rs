@@ -47,14 +47,16 @@ impl Serving {
     /// Answers all requests that are there.
     pub(super) fn answer(&mut self, now: Nanos) -> Result<(), End> {
         loop {
-            let received = match self.socket.receive(&mut self.message) {
+            let received = match self.socket.receive_or_leave(&mut self.message) {
                 Ok(received) if received.len == 0 => return Err(End::Gone),
                 Ok(received) => received,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(_) => return Err(End::Gone),
             };
             let message = std::mem::take(&mut self.message);
+            let brought = received.descriptors.into_iter().next();
             let answer = match Request::decode(&message[..received.len]) {
+                Ok(Request::Register(of)) => self.register(now, &of, brought),
                 Ok(request) => self.request(now, &request),
                 Err(error) => {
                     tracing::warn!("process {}: {error}", self.served.pid);
@@ -115,13 +117,6 @@ impl Serving {
             | Request::CreateCq { .. }
             | Request::CreateSrq { .. }
             | Request::CreateQp(_) => plain(Err(EINVAL)),
-            Request::Register(RegisterRequest { addr, len, file, .. }) => {
-                let ends = addr.checked_add(len).filter(|end| *end <= ADDRESS_MAX);
-                if ends.is_none() || file.is_some() {
-                    return plain(Err(EINVAL));
-                }
-                self.verb(now, request)
-            }
             Request::ModifyQp { qp, .. } => {
                 let answer = self.verb(now, request)?;
                 self.hear(now);
@@ -144,11 +139,26 @@ impl Serving {
     }
 
     fn verb(&mut self, now: Nanos, request: &Request<'_>) -> Result<Answer, End> {
-        let handle = match request {
-            Request::Register(of) => Handle(of.addr),
-            _ => Handle(0),
-        };
-        Ok(self.process.request(self.shared.words(), now, request, handle).into())
+        Ok(self.process.request(self.shared.words(), now, request, Handle(0)).into())
+    }
+
+    /// A region, with the descriptor that its request has brought.
+    fn register(
+        &mut self,
+        now: Nanos,
+        of: &RegisterRequest,
+        file: Option<OwnedFd>,
+    ) -> Result<Answer, End> {
+        if of.addr.checked_add(of.len).is_none_or(|end| end > ADDRESS_MAX) {
+            return plain(Err(EINVAL));
+        }
+        let handle = self.memory.handle(of, file);
+        let request = Request::Register(*of);
+        let reply = self.process.request(self.shared.words(), now, &request, handle);
+        if reply.errno != 0 {
+            self.memory.release(handle);
+        }
+        Ok(reply.into())
     }
 
     /// Ends an object with events: those that the application has not read are told no more.
