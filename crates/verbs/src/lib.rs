@@ -16,6 +16,7 @@
 //! | [`ids`] | the connection manager: identifiers; [`connecting`], [`cm_events`], [`endpoints`] and [`addresses`] |
 //! | [`strings`], [`refused`] | names; what is not supported |
 //! | `objects`, `work_queues`, `identifiers` | what objects of verbs and of the connection manager are here |
+//! | `shared` | memory that is a file's |
 //! | `session`, `users`, `os` | the device's socket and memory, whose it may be, and the kernel's calls |
 //!
 //! # What is relied on
@@ -47,6 +48,7 @@ pub mod queues;
 pub mod refused;
 pub mod regions;
 mod session;
+mod shared;
 pub mod strings;
 mod users;
 mod work_queues;

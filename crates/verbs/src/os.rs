@@ -3,7 +3,9 @@
 //! A thread may be cancelled in its calls of libc that wait (pthreads(7)), which unwinds its stack. Verbs are no such calls but
 //! those that wait for events, so that the others go to the kernel by syscall(2), or with cancelling put off.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::AtomicU64;
 
 use libc::{c_int, c_void};
@@ -284,14 +286,27 @@ pub(crate) fn map(fd: c_int, bytes: usize) -> Result<&'static [AtomicU64], c_int
     Ok(unsafe { std::slice::from_raw_parts(start.cast(), bytes / size_of::<AtomicU64>()) })
 }
 
+/// Bytes of a page.
+pub(crate) fn page() -> usize {
+    // SAFETY: it takes no pointers.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
+}
+
+/// Whether a file is one of memory.
+pub(crate) fn is_on_tmpfs(file: &File) -> bool {
+    // SAFETY: all-zero is a valid statfs, and the kernel writes one.
+    let mut of: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: `of` is writable; the descriptor is open.
+    let done = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut of) };
+    done == 0 && of.f_type == libc::TMPFS_MAGIC
+}
+
 /// Makes pages of the program's be there, as registered memory is: to be written, or only read.
 ///
 /// # Errors
 /// `EFAULT` where there is no memory, or none that may be written.
 pub(crate) fn populate(at: *mut c_void, len: usize, writes: bool) -> Result<(), c_int> {
-    // SAFETY: it takes no pointers.
-    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
-    let begin = at.addr() & !(page - 1);
+    let begin = at.addr() & !(page() - 1);
     let bytes = at.addr().checked_add(len).ok_or(libc::EINVAL)? - begin;
     let bring_in = |advice| {
         // SAFETY: these bring pages in and change no contents.

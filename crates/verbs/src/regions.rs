@@ -5,8 +5,9 @@ use rdma::session::Request;
 use rdma::session::message::RegisterRequest;
 
 use crate::abi::*;
-use crate::objects::{ask, ends, number};
+use crate::objects::{ask, ends, number, session};
 use crate::os::{self, none};
+use crate::shared;
 
 /// Rights for which pages must be writable.
 const WRITES: c_uint = 1 | 1 << 1 | 1 << 3;
@@ -35,15 +36,11 @@ unsafe fn register(
     if let Err(error) = os::populate(addr, length, access & WRITES != 0) {
         return none(error);
     }
-    let request = RegisterRequest {
-        pd: (*pd).handle,
-        access,
-        addr: addr.expose_provenance() as u64,
-        len: length as u64,
-        iova,
-        file: None,
-    };
-    match ask(&Request::Register(request)) {
+    let (start, len) = (addr.expose_provenance() as u64, length as u64);
+    let (file, offset) = shared::file(start, len, access & WRITES != 0).unzip();
+    let pd_number = (*pd).handle;
+    let request = RegisterRequest { pd: pd_number, access, addr: start, len, iova, file: offset };
+    match session().and_then(|session| session.ask_with(&Request::Register(request), file)) {
         Ok(reply) => {
             let key = reply.words[0] as u32;
             let (context, handle, lkey, rkey) = ((*pd).context, key, key, key);

@@ -1,5 +1,6 @@
 //! The device, as this process has it: its Unix socket, and the memory that both map.
 
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
@@ -194,14 +195,35 @@ impl Session {
         self.ask_for(request).map(|(reply, _)| reply)
     }
 
+    /// The same of what is sent with a descriptor, if there is one.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub(crate) fn ask_with(
+        &self,
+        request: &Request<'_>,
+        descriptor: Option<OwnedFd>,
+    ) -> Result<Reply, c_int> {
+        let descriptor = descriptor.as_ref().map(AsRawFd::as_raw_fd);
+        self.exchange(request, descriptor).map(|(reply, _)| reply)
+    }
+
     /// The same for what brings a descriptor.
     ///
     /// # Errors
     /// As [`ask`](Self::ask).
     pub(crate) fn ask_for(&self, request: &Request<'_>) -> Result<(Reply, Option<c_int>), c_int> {
+        self.exchange(request, None)
+    }
+
+    fn exchange(
+        &self,
+        request: &Request<'_>,
+        with: Option<c_int>,
+    ) -> Result<(Reply, Option<c_int>), c_int> {
         let message = request.encode().map_err(|_| libc::EINVAL)?;
         let _alone = lock(&self.asks);
-        let answered = os::send(self.socket, &message, None).and_then(|()| receive(self.socket));
+        let answered = os::send(self.socket, &message, with).and_then(|()| receive(self.socket));
         match answered {
             Ok((reply, mut descriptors)) => {
                 let descriptor = descriptors.pop();

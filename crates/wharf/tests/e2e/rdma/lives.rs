@@ -49,6 +49,13 @@ impl Peer {
         self.pair.serve(port.parse().unwrap(), &[&self.program(), "serve", port, more])
     }
 
+    /// A server with memory of this kind.
+    pub(super) fn serve_of(&self, memory: &str, more: &str) -> Program {
+        let memory = format!("MEMORY={memory}");
+        let words = ["env", &memory, &self.program(), "serve", PORT, more];
+        self.pair.serve(PORT.parse().unwrap(), &words)
+    }
+
     /// A client that does `what`, once it is connected. It begins when the file `go` is there.
     pub(super) fn call(&self, what: &str) -> Program {
         self.call_at(PORT, what)

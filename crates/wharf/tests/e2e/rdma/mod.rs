@@ -2,6 +2,7 @@
 
 mod abi;
 mod containers;
+mod files;
 mod lives;
 mod manager;
 mod measured;

@@ -1,15 +1,21 @@
 /* A program of verbs for the end-to-end tests: one-sided traffic that is checked, and what happens to it.
  *
  *   peer serve PORT MORE   accepts one connection and does nothing any more; on SIGHUP it does MORE:
- *                          exec (becomes "watch"), exit, fork
+ *                          exec (becomes "watch"), exit, fork, shrink (its memory's file, until the connection ends)
  *   peer watch ADDRESS     other memory at the same address, which nothing may change
  *   peer call HOST PORT    writes, reads back and adds until the connection ends, or 2,000 times
  *   peer leave HOST PORT   reads from a peer that does not answer, disconnects, and is told that this is over
  *   peer wait HOST PORT    posts receives, and waits for the end of the device
+ *
+ * The memory of "serve" and "watch" is private, or as the environment says, MEMORY=: memfd; append (a memfd whose
+ * descriptor appends once it is registered); sealed (against being written but by mappings); closed (a memfd without a
+ * descriptor); anonymous; or the path of a file.
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -37,12 +43,37 @@ static struct ibv_cq *cq;
 static struct ibv_mr *mr;
 static unsigned char *buffer;
 
+static int file = -1;
+
+static int is_memory(const char *kind)
+{
+	const char *memory = getenv("MEMORY");
+	return memory && !strcmp(memory, kind);
+}
+
+static unsigned char *map_of(const char *memory, void *at)
+{
+	int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+	if (memory)
+		flags = is_memory("anonymous") ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED;
+	if (!(flags & MAP_ANONYMOUS)) {
+		file = memory[0] == '/' ? open(memory, O_RDWR | O_CREAT | O_CLOEXEC, 0600)
+					: memfd_create("peer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+		CHECK(file >= 0 && ftruncate(file, LEN) == 0);
+	}
+	flags |= at ? MAP_FIXED_NOREPLACE : 0;
+	unsigned char *mapped = mmap(at, LEN, PROT_READ | PROT_WRITE, flags, file, 0);
+	CHECK(mapped != MAP_FAILED);
+	if (is_memory("sealed"))
+		CHECK(fcntl(file, F_ADD_SEALS, F_SEAL_FUTURE_WRITE) == 0);
+	if (is_memory("closed"))
+		CHECK(close(file) == 0);
+	return mapped;
+}
+
 static unsigned char *map(void *at)
 {
-	int flags = MAP_PRIVATE | MAP_ANONYMOUS | (at ? MAP_FIXED_NOREPLACE : 0);
-	unsigned char *mapped = mmap(at, LEN, PROT_READ | PROT_WRITE, flags, -1, 0);
-	CHECK(mapped != MAP_FAILED);
-	return mapped;
+	return map_of(NULL, at);
 }
 
 static struct rdma_cm_id *expect(enum rdma_cm_event_type type, struct window *window)
@@ -193,7 +224,9 @@ static int serve(const char *port, const char *more, char **argv)
 	CHECK(rdma_bind_addr(id, (struct sockaddr *)&at) == 0);
 	CHECK(rdma_listen(id, 1) == 0);
 	id = expect(RDMA_CM_EVENT_CONNECT_REQUEST, NULL);
-	prepare(id, map(NULL));
+	prepare(id, map_of(getenv("MEMORY"), NULL));
+	if (is_memory("append"))
+		CHECK(fcntl(file, F_SETFL, O_APPEND) == 0);
 	struct window window = { (uintptr_t)buffer, mr->rkey };
 	struct rdma_conn_param param = {
 		.private_data = &window, .private_data_len = sizeof window,
@@ -209,6 +242,13 @@ static int serve(const char *port, const char *more, char **argv)
 		snprintf(address, sizeof address, "%p", (void *)buffer);
 		execl("/proc/self/exe", argv[0], "watch", address, NULL);
 		CHECK(!"exec");
+	}
+	if (!strcmp(more, "shrink")) {
+		struct pollfd told = { .fd = channel->fd, .events = POLLIN };
+		while (poll(&told, 1, 10) == 0)
+			CHECK(ftruncate(file, 4096) == 0);
+		expect(RDMA_CM_EVENT_DISCONNECTED, NULL);
+		printf("size %ld\n", (long)lseek(file, 0, SEEK_END));
 	}
 	if (!strcmp(more, "fork")) {
 		pid_t child = fork();
@@ -232,7 +272,10 @@ static int serve(const char *port, const char *more, char **argv)
 
 static int watch(const char *address)
 {
-	unsigned char *at = map((void *)strtoul(address, NULL, 16));
+	unsigned char *at = map_of(getenv("MEMORY"), (void *)strtoul(address, NULL, 16));
+	/* What was on the way to a file when this program began has come. */
+	if (getenv("MEMORY"))
+		usleep(500000);
 	memset(at, 0xaa, LEN);
 	printf("watches\n");
 	for (int round = 0; round < 20; round++) {

@@ -3,10 +3,12 @@
  *   verbs ADDRESS         does all, over connections of this process with itself, and says what it has done
  *   verbs ADDRESS COUNT   connects so often, ends that in different ways, and kills itself while it is connected
  *
- * On each connection "near" acts, and "far" has the memory that is written and read. */
+ * On each connection "near" acts, and "far" has the memory that is written and read: private memory, or, with MEMORY=file
+ * in the environment, that of a memfd for near and of a file in /dev/shm for far. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -36,6 +38,8 @@ struct end {
 	struct ibv_srq *srq;
 	struct ibv_mr *mr;
 	unsigned char *buffer;
+	/* Of its memory, or -1. */
+	int file;
 };
 
 static struct rdma_event_channel *channel;
@@ -58,15 +62,52 @@ static void expect(enum rdma_cm_event_type type, struct rdma_cm_id **id)
 	CHECK(rdma_ack_cm_event(event) == 0);
 }
 
+/* Another page of the file is before the memory. */
+enum { BEFORE = 4096 };
+
+static void take_memory(struct end *end)
+{
+	int flags = MAP_PRIVATE | MAP_ANONYMOUS, offset = 0;
+	char name[32];
+	end->file = -1;
+	if (getenv("MEMORY")) {
+		snprintf(name, sizeof name, "/dev/shm/verbs-%d", getpid());
+		if (end == &far) {
+			CHECK((end->file = open(name, O_RDWR | O_CREAT | O_EXCL, 0600)) >= 0);
+		} else {
+			CHECK((end->file = memfd_create("verbs", MFD_CLOEXEC)) >= 0);
+		}
+		offset = BEFORE;
+		CHECK(ftruncate(end->file, BEFORE + LEN) == 0);
+		flags = MAP_SHARED;
+	}
+	end->buffer = mmap(NULL, LEN, PROT_READ | PROT_WRITE, flags, end->file, offset);
+	CHECK(end->buffer != MAP_FAILED);
+	/* It is found by its path, and the memfd by its descriptor. */
+	if (end->file >= 0 && end == &far) {
+		CHECK(close(end->file) == 0);
+		end->file = -1;
+	}
+}
+
+/* What has the path of the memory is not needed once that is registered. */
+static void forget_path(struct end *end)
+{
+	char name[32];
+	snprintf(name, sizeof name, "/dev/shm/verbs-%d", getpid());
+	if (getenv("MEMORY") && end == &far)
+		CHECK(unlink(name) == 0);
+}
+
 static void prepare(struct end *end, struct rdma_cm_id *id, int has_srq)
 {
 	memset(end, 0, sizeof *end);
 	end->id = id;
 	CHECK((end->pd = ibv_alloc_pd(id->verbs)));
 	CHECK((end->cq = ibv_create_cq(id->verbs, cqe, NULL, NULL, 0)));
-	end->buffer = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	CHECK(end->buffer != MAP_FAILED);
+	take_memory(end);
 	CHECK((end->mr = ibv_reg_mr(end->pd, end->buffer, LEN, ALL | IBV_ACCESS_RELAXED_ORDERING)));
+	forget_path(end);
 	if (has_srq) {
 		struct ibv_srq_init_attr attr = { .attr = { .max_wr = DEPTH, .max_sge = 1 } };
 		CHECK((end->srq = ibv_create_srq(end->pd, &attr)));
@@ -117,6 +158,7 @@ static void end(struct end *of)
 	CHECK(ibv_dereg_mr(of->mr) == 0);
 	CHECK(ibv_dealloc_pd(of->pd) == 0);
 	CHECK(munmap(of->buffer, LEN) == 0);
+	CHECK(of->file < 0 || close(of->file) == 0);
 	CHECK(rdma_destroy_id(of->id) == 0);
 }
 
@@ -459,9 +501,11 @@ static void local_errors(void)
 			element.addr += LEN - 15;
 		if (round == 2)
 			element.lkey = far.mr->lkey;
-		if (round == 3)
-			/* It was there when it was registered. */
+		if (round == 3) {
+			/* It was there when it was registered. A file is there without a mapping. */
 			CHECK(munmap(near.buffer, 4096) == 0);
+			CHECK(near.file < 0 || ftruncate(near.file, BEFORE) == 0);
+		}
 		receive(&near, 3, NULL, 0);
 		CHECK(status(&wr, element) == IBV_WC_LOC_PROT_ERR);
 		struct ibv_wc wc = next(&near);
@@ -591,6 +635,15 @@ static void objects(void)
 	CHECK(!ibv_reg_mr(near.pd, constant, 4096, IBV_ACCESS_LOCAL_WRITE) && errno == EFAULT);
 	struct ibv_mr *read_only = ibv_reg_mr(near.pd, constant, 4096, IBV_ACCESS_REMOTE_READ);
 	CHECK(read_only && ibv_dereg_mr(read_only) == 0 && munmap(constant, 4096) == 0);
+	/* A mapping that may only be read gives no right to write, whatever its file does. */
+	int file = memfd_create("constant", MFD_CLOEXEC);
+	CHECK(file >= 0 && ftruncate(file, 4096) == 0);
+	constant = mmap(NULL, 4096, PROT_READ, MAP_SHARED, file, 0);
+	CHECK(!ibv_reg_mr(near.pd, constant, 4096, ALL) && errno == EFAULT);
+	CHECK(!ibv_reg_mr(near.pd, constant, 4096, IBV_ACCESS_LOCAL_WRITE) && errno == EFAULT);
+	read_only = ibv_reg_mr(near.pd, constant, 4096, IBV_ACCESS_REMOTE_READ);
+	CHECK(read_only && ibv_dereg_mr(read_only) == 0);
+	CHECK(munmap(constant, 4096) == 0 && close(file) == 0);
 	CHECK(ibv_resize_cq(near.cq, 2 * CQE) == EOPNOTSUPP);
 	struct ibv_device_attr attr;
 	CHECK(ibv_query_device(context, &attr) == 0 && attr.atomic_cap == IBV_ATOMIC_HCA);

@@ -50,6 +50,16 @@ fn verbs_and_their_errors_are_as_specified() {
     assert_eq!(ended.stdout.lines().last(), Some("all"), "{ended}");
 }
 
+#[test]
+fn verbs_are_the_same_on_memory_of_files() {
+    let Some(verbs) = Built::new("verbs.c", "files") else { return };
+    let Some(pair) = Pair::new(&[]) else { return };
+    let words = ["env", "MEMORY=file", &verbs.path(), &Ip::V4.client().to_string()];
+    let ended = pair.call(&words);
+    assert!(ended.status.success(), "{ended}");
+    assert_eq!(ended.stdout.lines().last(), Some("all"), "{ended}");
+}
+
 /// What a process has open, its threads, and its memory in kilobytes.
 fn usage(pid: u32) -> (usize, usize, u64) {
     let own = Path::new("/proc").join(pid.to_string());
