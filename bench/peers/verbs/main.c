@@ -5,9 +5,11 @@
  *   verbs-peer run verbs|tcp KIND HOST PORT MILLISECONDS    says "ready"; measures after each line that it reads
  *
  * KIND is write (64 KB each, 16 at once), rate (8 bytes each, inline, in lists of 32 of which the last is signaled), or
- * latency (8 bytes there and back). */
+ * latency (8 bytes there and back). MEMORY=file in the environment has registered memory be that of a memfd. */
+#define _GNU_SOURCE
 #include <netdb.h>
 #include <rdma/rdma_cma.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "peer.h"
@@ -34,13 +36,26 @@ static struct rdma_cm_id *expect(enum rdma_cm_event_type type, struct window *wi
 	return id;
 }
 
+static unsigned char *take_memory(void)
+{
+	int flags = MAP_PRIVATE | MAP_ANONYMOUS, file = -1;
+	if (getenv("MEMORY")) {
+		CHECK((file = memfd_create("verbs-peer", MFD_CLOEXEC)) >= 0);
+		CHECK(ftruncate(file, REGION) == 0);
+		flags = MAP_SHARED;
+	}
+	void *memory = mmap(NULL, REGION, PROT_READ | PROT_WRITE, flags, file, 0);
+	CHECK(memory != MAP_FAILED);
+	return memory;
+}
+
 /* Only what is waited for asleep has events: completions of sends, or receives. */
 static void prepare(struct rdma_cm_id *id, int sends_wake)
 {
 	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 	struct ibv_pd *pd = ibv_alloc_pd(id->verbs);
 	CHECK(pd);
-	CHECK(posix_memalign((void **)&region, 4096, REGION) == 0);
+	region = take_memory();
 	memset(region, 0, REGION);
 	CHECK((mr = ibv_reg_mr(pd, region, REGION, access)));
 	CHECK((channel = ibv_create_comp_channel(id->verbs)));

@@ -91,6 +91,28 @@ impl Cores {
     }
 }
 
+/// What memory is registered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Memory {
+    /// The programs' own.
+    Private,
+    /// That of a memfd, which the device reads and writes as a file.
+    File,
+}
+
+impl Memory {
+    /// Both.
+    pub const ALL: [Memory; 2] = [Memory::Private, Memory::File];
+
+    /// Its name in figures and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Memory::Private => "private",
+            Memory::File => "file",
+        }
+    }
+}
+
 /// What moves the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum System {
@@ -117,6 +139,8 @@ impl System {
 pub struct Options {
     /// What is measured.
     pub cases: Vec<Case>,
+    /// What memory is registered.
+    pub memory: Memory,
     /// How long each run is measured.
     pub duration: Duration,
     /// Runs of which the median counts.
@@ -212,12 +236,18 @@ impl Row {
             }
         }
         let [kernel, wharf] = &runs;
-        self.report("kernel", kernel, report);
-        self.report("wharf", wharf, report);
-        self.report("libfabric-tcp", &beside, report);
         let metric = self.case.metric();
-        self.report("wharf", &ratios(wharf, kernel, (metric, "times_kernel")), report);
-        self.report("wharf", &ratios(wharf, &beside, (MEAN_RTT, "times_libfabric")), report);
+        let by_kernel = ratios(wharf, kernel, (metric, "times_kernel"));
+        let by_libfabric = ratios(wharf, &beside, (MEAN_RTT, "times_libfabric"));
+        for (system, runs) in [
+            ("kernel", kernel),
+            ("wharf", wharf),
+            ("libfabric-tcp", &beside),
+            ("wharf", &by_kernel),
+            ("wharf", &by_libfabric),
+        ] {
+            self.report(system, runs, options.memory, report);
+        }
         Ok(())
     }
 
@@ -240,7 +270,7 @@ impl Row {
     }
 
     /// Reports the median of each metric.
-    fn report(&self, system: &'static str, runs: &Runs, report: &mut dyn Report) {
+    fn report(&self, system: &'static str, runs: &Runs, memory: Memory, report: &mut dyn Report) {
         let Some(first) = runs.first() else { return };
         for Reading { metric, unit, .. } in first {
             let of = |run: &Vec<Reading>| run.iter().find(|r| r.metric == *metric).map(|r| r.value);
@@ -252,6 +282,7 @@ impl Row {
                 varied: vec![
                     ("bytes", self.case.bytes().into()),
                     ("cores", self.cores.name().into()),
+                    ("memory", memory.name().into()),
                 ],
                 metric,
                 unit,

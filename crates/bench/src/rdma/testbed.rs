@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::{Options, Row, System};
+use super::{Memory, Options, Row, System};
 use crate::Error;
 use crate::peers::Program;
 use crate::running::{self, Running};
@@ -63,6 +63,10 @@ impl Testbed {
             if let Some(address) = addresses.get(of) {
                 running::with_verbs(&mut command, &options.library, address);
             }
+            match options.memory {
+                Memory::Private => command.env_remove("MEMORY"),
+                Memory::File => command.env("MEMORY", "file"),
+            };
             command
         };
         let mut server = Running::start(command(1, "serve"), server_cpu)?;

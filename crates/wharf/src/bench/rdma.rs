@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bench::rdma::{self, Case, Options};
+use bench::rdma::{self, Case, Memory, Options};
 use clap::Args;
 
 use super::report::Printer;
@@ -27,6 +27,9 @@ pub(crate) struct BenchRdmaArgs {
     /// What is measured: write, rate, latency [default: all]
     #[arg(long = "case", value_name = "CASE,...", value_delimiter = ',', value_parser = case)]
     cases: Vec<Case>,
+    /// What memory is registered: private, or file: that of a memfd, which the device reaches as a file
+    #[arg(long, value_name = "MEMORY", default_value = "private", value_parser = memory)]
+    memory: Memory,
     /// How long each run is measured; without it 2, with --quick 0.3
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<Duration>,
@@ -42,6 +45,7 @@ pub(super) fn run(args: &BenchRdmaArgs, printer: &mut Printer) -> Result<(), Err
     let (milliseconds, repetitions) = if args.quick { (300, 1) } else { (2_000, 7) };
     let options = Options {
         cases: or(&args.cases, &Case::ALL),
+        memory: args.memory,
         duration: args.seconds.unwrap_or(Duration::from_millis(milliseconds)),
         repetitions: args.repetitions.unwrap_or(repetitions) as usize,
         library: rdma_library()?,
@@ -51,4 +55,8 @@ pub(super) fn run(args: &BenchRdmaArgs, printer: &mut Printer) -> Result<(), Err
 
 fn case(text: &str) -> Result<Case, String> {
     named(text, &Case::ALL, Case::name)
+}
+
+fn memory(text: &str) -> Result<Memory, String> {
+    named(text, &Memory::ALL, Memory::name)
 }
