@@ -438,6 +438,22 @@ fn what_was_copied_while_the_epoch_ended_does_not_go_on() {
 }
 
 #[test]
+fn what_was_written_in_place_while_the_epoch_ended_is_not_sent() {
+    let memory = Memory::new(16);
+    let ring = memory.ring();
+    let mut nic = send::Nic::open(ring, Epoch(1), 0, b"before").unwrap();
+    let mut shown = [Piece { words: &[], at: 0, len: 0 }; 2];
+    let fill = |pieces| {
+        shown = pieces;
+        nic.flip().unwrap();
+        write_at(pieces, b"behind")
+    };
+    assert_eq!(send::App::new(ring).begin().unwrap().fill(10, fill), Err(Lost));
+    assert_eq!(nic.len(), 6, "what was there is the kernel's to send, and no more");
+    assert_eq!(&read_at(shown)[..6], b"behind", "and the rest is there to be kept");
+}
+
+#[test]
 fn the_bell_is_rung_for_those_that_sleep_once() {
     let word = AtomicU64::new(0);
     let bell = Doorbell::new(&word);

@@ -2,7 +2,7 @@
 //! may receive meanwhile.
 
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use handoff::command::nic;
@@ -13,7 +13,6 @@ use libc::c_int;
 use super::place::AtNic;
 use super::{Connection, Parts, Patience, SHUT_READ, Waiting};
 use crate::cancel;
-use crate::lock::Taken;
 use crate::os;
 
 /// How long a call waits for data before it looks whether wharf is there.
@@ -106,11 +105,14 @@ impl Connection {
             }
             if there > 0 {
                 let read = match &into {
-                    Sink::InPlace(..) => match self.keep_memory(&at) {
-                        Some(_kept) => read(ring, &mut into, how),
-                        // It has moved, or another thread writes.
-                        None => Read::Lost,
-                    },
+                    // The number, and with it the memory, is not returned meanwhile.
+                    Sink::InPlace(..) => {
+                        match self.sending.take().and_then(|alone| self.keep_memory(&at, alone)) {
+                            Some(_kept) => read(ring, &mut into, how),
+                            // It has moved, or another thread writes.
+                            None => Read::Lost,
+                        }
+                    }
                     _ => read(ring, &mut into, how),
                 };
                 match read {
@@ -152,20 +154,6 @@ impl Connection {
                 return Some(os::fail(error));
             }
         }
-    }
-
-    /// Keeps the memory of the ring what it is, though the connection may leave: wharf does not take it away, nor does another
-    /// connection get it. `None` if it has left.
-    fn keep_memory(&'static self, at: &AtNic) -> Option<Kept> {
-        // The number, and with it the memory, is not returned meanwhile.
-        let sending = self.sending.take()?;
-        if !self.is_at(at) {
-            return None;
-        }
-        at.area.readers().store(1, Ordering::Relaxed);
-        // Before it is looked whether the ring's epoch has ended.
-        fence(Ordering::SeqCst);
-        Some(Kept { connection: self, at: *at, sending: Some(sending) })
     }
 
     /// Passes over bytes that were taken from a ring which the NIC has closed before it knew of that: they are the next,
@@ -271,23 +259,6 @@ impl Connection {
             at.session.looks_alive();
         }
         (error == libc::EINTR).then_some(libc::EINTR)
-    }
-}
-
-/// The memory of a connection's rings, kept.
-struct Kept {
-    connection: &'static Connection,
-    at: AtNic,
-    sending: Option<Taken<'static, ()>>,
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        self.at.area.readers().store(0, Ordering::Release);
-        self.sending = None;
-        if self.connection.owed.load(Ordering::Acquire) != 0 {
-            self.connection.return_owed(self.at.session);
-        }
     }
 }
 

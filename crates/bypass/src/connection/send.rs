@@ -21,13 +21,24 @@ pub(crate) enum Source<'a, 'b> {
     /// At most so many bytes, which the function writes where it is told, and says how many, or with which error the call
     /// fails. It may be called again, if what it wrote has not taken effect, and not for more.
     Fill(usize, &'b mut dyn FnMut([Piece<'_>; 2]) -> Result<usize, c_int>),
+    /// At most so many bytes, which are written but once.
+    InPlace(usize, &'b mut dyn Lay),
+}
+
+/// What writes bytes where they are sent from, once.
+pub(crate) trait Lay {
+    /// Writes them there: how many.
+    fn lay(&mut self, pieces: [Piece<'_>; 2]) -> usize;
+
+    /// The connection has left meanwhile: these are not sent. They lie there until this returns.
+    fn keep(&mut self);
 }
 
 impl Source<'_, '_> {
     fn len(&self) -> usize {
         match self {
             Source::Parts(parts) => parts.len(),
-            Source::Fill(most, _) => *most,
+            Source::Fill(most, _) | Source::InPlace(most, _) => *most,
         }
     }
 }
@@ -40,6 +51,8 @@ enum Wrote {
     Full,
     /// The kernel has the connection.
     Lost,
+    /// The same, and what was written is the source's again.
+    Kept,
     /// The program's own thread is in the middle of that.
     Busy,
     /// The source has failed.
@@ -47,7 +60,8 @@ enum Wrote {
 }
 
 impl Connection {
-    /// Writes at the NIC; `None` if the kernel has it (again) and nothing was written.
+    /// Writes at the NIC; `None` if the kernel has it (again) and nothing was written, or a source that writes once has what it
+    /// has written.
     pub(crate) fn send(
         &'static self,
         mut from: Source<'_, '_>,
@@ -78,6 +92,7 @@ impl Connection {
             }
             match self.write(&at, &mut from, written) {
                 Wrote::Lost => continue,
+                Wrote::Kept => return None,
                 Wrote::Busy => {
                     self.restore(RestoreReason::Unserved);
                     continue;
@@ -94,7 +109,7 @@ impl Connection {
                     if count > 0 {
                         self.has_written(&at, count, more);
                     }
-                    if written == total || matches!(from, Source::Fill(..)) {
+                    if written == total || !matches!(from, Source::Parts(_)) {
                         return Some(Ok(written));
                     }
                 }
@@ -113,8 +128,13 @@ impl Connection {
         let Some(guard) = self.sending.take() else { return Wrote::Busy };
         // What is written now is written to a ring of this connection's: see `return_number`.
         self.take_back_sent();
-        let wrote = if self.is_at(at) { self.write_alone(at, from, written) } else { Wrote::Lost };
-        drop(guard);
+        let wrote = if matches!(from, Source::InPlace(..)) {
+            let kept = self.keep_memory(at, guard);
+            kept.map_or(Wrote::Lost, |_kept| self.write_alone(at, from, written))
+        } else {
+            let _guard = guard;
+            if self.is_at(at) { self.write_alone(at, from, written) } else { Wrote::Lost }
+        };
         if self.owed.load(Ordering::Acquire) != 0 {
             self.return_owed(at.session);
         }
@@ -147,6 +167,16 @@ impl Connection {
                     (_, Some(error)) => Wrote::Failed(error),
                     (Ok(count), None) => Wrote::Some(count as usize),
                     (Err(Lost), None) => Wrote::Lost,
+                }
+            }
+            Source::InPlace(most, lay) => {
+                let most = u32::try_from(*most).map_or(room, |most| most.min(room));
+                match call.fill(most, |pieces| lay.lay(pieces) as u32) {
+                    Ok(count) => Wrote::Some(count as usize),
+                    Err(Lost) => {
+                        lay.keep();
+                        Wrote::Kept
+                    }
                 }
             }
         }

@@ -358,9 +358,9 @@ impl<'a> Area<'a> {
         Info(&self.words[4 * LINE..][..info::WORDS])
     }
 
-    /// Not 0 while the application reads bytes of the receive ring where they lie. It says so before it looks whether they
-    /// are the ring's still: whoever has ended the ring's epoch and finds 0 may take the memory away, and else leaves it as
-    /// it is.
+    /// Not 0 while the application reads bytes of the receive ring where they lie, or writes bytes of the send ring there. It says
+    /// so before it looks whether they are the ring's still: whoever has ended the ring's epoch and finds 0 may take the
+    /// memory away, and else leaves it as it is.
     pub fn readers(&self) -> &'a AtomicU64 {
         &self.words[LINE + 2]
     }

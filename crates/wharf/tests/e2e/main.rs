@@ -21,6 +21,7 @@ mod handoff_descriptors;
 mod handoff_doctor;
 mod handoff_host;
 mod handoff_idle;
+mod handoff_in_place;
 mod handoff_info;
 mod handoff_kept;
 mod handoff_memory;
