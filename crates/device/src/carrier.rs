@@ -84,13 +84,35 @@ impl Carrier {
         }
         let len = *placed.as_ref().unwrap_or(&0);
         calls.has_read(len, true);
-        calls.in_place_bytes += len as u64;
+        calls.in_place_bytes.0 += len as u64;
         Some(match placed {
             Ok(0) => Came::End,
             Ok(len) => Came::Bytes(len),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Came::Nothing,
             Err(_) => Came::End,
         })
+    }
+
+    /// Has `lay` write at most so many bytes where the NIC sends them from, in two parts, if it has the connection, and say how
+    /// many; `keep` is shown them if they are not sent, as the connection has left meanwhile. `None` if the kernel has it.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is no room; what send(2) says else: the connection is over.
+    pub(crate) fn lay(
+        &self,
+        most: usize,
+        calls: &mut Calls,
+        lay: impl FnMut([&mut [u8]; 2]) -> usize,
+        keep: impl FnMut([&[u8]; 2]),
+    ) -> Option<io::Result<()>> {
+        let laid = sys::handoff::transmit(&self.socket, most, lay, keep);
+        if laid.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotConnected) {
+            return None;
+        }
+        let len = *laid.as_ref().unwrap_or(&0);
+        calls.has_written(len, true);
+        calls.in_place_bytes.1 += len as u64;
+        Some(laid.map(drop))
     }
 
     /// Writes as much as there is room for, and says how much.

@@ -28,15 +28,17 @@ pub struct Calls {
     pub streams: (u64, u64),
     /// Those of them that were of memory which the NIC shares: no calls of the system's.
     pub nic_streams: (u64, u64),
-    /// Bytes that were received without a copy: their FPDUs were read where the NIC had put them.
-    pub in_place_bytes: u64,
+    /// Bytes that were received and sent without a copy: their FPDUs were read where the NIC had put them, and laid out where it
+    /// sends them from.
+    pub in_place_bytes: (u64, u64),
     /// Looks for what is ready, with and without a wait.
     pub waits: u64,
     /// Calls that read or wrote the memory of the process.
     pub memory_calls: u64,
     /// Those of them that were of files.
     pub file_calls: u64,
-    /// Bytes that were copied once more than the way of a byte needs: of what had come in part, or had no room.
+    /// Bytes that were copied once more than the way of a byte needs: of what had come in part, or had no room, or whose
+    /// connection has left the NIC before it was sent.
     pub held_bytes: u64,
 }
 
@@ -177,7 +179,8 @@ fn counters(of: &Snapshot) -> Totals {
         "bytes_out": calls.bytes.1,
         "nic_bytes_in": calls.nic_bytes.0,
         "nic_bytes_out": calls.nic_bytes.1,
-        "in_place_bytes": calls.in_place_bytes,
+        "in_place_bytes": calls.in_place_bytes.0,
+        "in_place_bytes_out": calls.in_place_bytes.1,
         "reads": calls.streams.0,
         "writes": calls.streams.1,
         "nic_reads": calls.nic_streams.0,

@@ -1,8 +1,8 @@
 //! The stream of a queue pair, or what is left of one.
 
-use std::io;
+use std::io::{self, ErrorKind};
 
-use rdma::verbs::Qp;
+use rdma::verbs::{Qp, Transmitted};
 use sys::poll::Interest;
 use wire::Nanos;
 
@@ -45,6 +45,9 @@ pub(crate) struct Stream {
     /// What the carrier had no room for, and how much of that has gone meanwhile.
     waiting: Vec<u8>,
     gone: usize,
+    /// The NIC has no room: nothing more is laid out before the carrier says that it has. Whoever takes room as it comes takes
+    /// little at a time.
+    is_full: bool,
     /// It is to be closed when what is to go before has gone.
     closes: bool,
     /// Nothing more is to be sent.
@@ -58,8 +61,21 @@ pub(crate) struct Stream {
 impl Stream {
     pub(crate) fn new(carrier: Carrier, qp: Qp, held: Vec<u8>, interest: Interest) -> Self {
         let (waiting, gone, closes, ends, due) = (Vec::new(), 0, false, false, None);
+        let is_full = false;
         let (qp, for_receive, interest) = (Some(qp), None, Some(interest));
-        Stream { carrier, qp, held, for_receive, waiting, gone, closes, ends, due, interest }
+        Stream {
+            carrier,
+            qp,
+            held,
+            for_receive,
+            waiting,
+            gone,
+            is_full,
+            closes,
+            ends,
+            due,
+            interest,
+        }
     }
 
     /// A message waits for a receive, or none does any more.
@@ -76,7 +92,39 @@ impl Stream {
 
     /// Whether what is sent next goes to the carrier.
     pub(crate) fn has_room(&self) -> bool {
-        self.waiting.is_empty()
+        self.waiting.is_empty() && !self.is_full
+    }
+
+    /// Has `lay` write at most so many bytes where the NIC sends them from, all in one piece, which may be too short for it. It is
+    /// not called if there is no room at all. What is not sent, as the connection leaves meanwhile, is kept. `None` if
+    /// that was the kernel's.
+    ///
+    /// # Errors
+    /// What send(2) says: the stream is over.
+    pub(crate) fn lay(
+        &mut self,
+        most: usize,
+        calls: &mut Calls,
+        mut lay: impl FnMut(&mut [u8]) -> Transmitted,
+    ) -> Option<io::Result<()>> {
+        let Stream { carrier, waiting, is_full, .. } = self;
+        let lay = |[piece, behind]: [&mut [u8]; 2]| {
+            let is_all = behind.is_empty() && piece.len() < most;
+            let sent = lay(piece);
+            *is_full = sent.len > 0 && sent.more && is_all;
+            sent.len
+        };
+        let keep =
+            |pieces: [&[u8]; 2]| pieces.iter().for_each(|piece| waiting.extend_from_slice(piece));
+        let laid = carrier.lay(most, calls, lay, keep);
+        calls.held_bytes += self.waiting.len() as u64;
+        match laid {
+            Some(Err(error)) if error.kind() == ErrorKind::WouldBlock => {
+                self.is_full = true;
+                Some(Ok(()))
+            }
+            laid => laid,
+        }
     }
 
     /// Sends, and keeps what the carrier has no room for.
@@ -93,11 +141,12 @@ impl Stream {
         Ok(())
     }
 
-    /// Sends what waits.
+    /// Sends what waits: there may be room now.
     ///
     /// # Errors
     /// What send(2) says: the stream is over.
     pub(crate) fn flush(&mut self, calls: &mut Calls) -> io::Result<()> {
+        self.is_full = false;
         if self.waiting.is_empty() {
             return Ok(());
         }
@@ -153,7 +202,7 @@ impl Stream {
 
     /// What it waits for.
     pub(crate) fn wants(&self) -> Option<Interest> {
-        match (self.for_receive.is_none(), !self.waiting.is_empty()) {
+        match (self.for_receive.is_none(), !self.has_room()) {
             (true, false) => Some(Interest::Read),
             (true, true) => Some(Interest::ReadWrite),
             (false, true) => Some(Interest::Write),

@@ -219,17 +219,36 @@ impl Serving {
 
     /// Whether the stream goes on.
     fn lay_out(&mut self, now: Nanos, number: u64, buffer: &mut [u8]) -> Result<bool, End> {
-        let Some(stream) = self.streams.get_mut(&number) else { return Ok(true) };
+        let Serving { streams, calls, process, memory, shared, .. } = self;
+        let Some(stream) = streams.get_mut(&number) else { return Ok(true) };
         let Some(qp) = stream.qp else { return Ok(true) };
-        let (words, mut all) = (self.shared.words(), 0);
-        while stream.has_room() && self.process.wants_transmit(qp) {
-            let sent = self.process.transmit(words, now, qp, buffer, &mut self.memory)?;
+        let (words, mut all) = (shared.words(), 0);
+        while stream.has_room() && process.wants_transmit(qp) {
+            let fpdu = process.fpdu_len(qp).min(buffer.len());
+            let mut transmit = |room: &mut [u8]| process.transmit(words, now, qp, room, memory);
+            let mut laid = None;
+            let of_nic = stream.lay(buffer.len(), calls, |room| {
+                let sent = transmit(room);
+                laid = Some(sent);
+                sent.unwrap_or_default()
+            });
+            let sent = match (laid.transpose()?, of_nic) {
+                (Some(sent), _) if sent.len > 0 || !sent.more => sent,
+                (_, Some(Err(_))) => return Ok(false),
+                (None, Some(Ok(()))) => return Ok(true),
+                // FPDUs are not cut: one for which there is no room in one piece goes by way of the buffer.
+                (_, of_nic) => {
+                    let most = if of_nic.is_some() { fpdu } else { buffer.len() };
+                    let sent = transmit(&mut buffer[..most])?;
+                    if stream.send(&buffer[..sent.len], calls).is_err() {
+                        return Ok(false);
+                    }
+                    sent
+                }
+            };
             all += sent.len;
             if sent.len > 0 {
                 stream.moved(now);
-            }
-            if stream.send(&buffer[..sent.len], &mut self.calls).is_err() {
-                return Ok(false);
             }
             match sent.close {
                 Some(Close::Orderly) => {

@@ -130,6 +130,17 @@ fn netpipe_finds_every_byte_right_on_the_tcp_of_the_nic() {
     mpi::netpipe(pair);
 }
 
+/// The counters of the one process that this host's device serves.
+fn told(host: &Host) -> Value {
+    let ended = host.output(&mut as_user(&["rdma", "stats", "--json"]));
+    assert!(ended.status.success(), "{ended}");
+    serde_json::from_str::<Value>(&ended.stdout).unwrap()["processes"][0]["counters"].clone()
+}
+
+fn of(told: &Value, name: &str) -> u64 {
+    told[name].as_u64().unwrap()
+}
+
 /// Where the connection is, what the device has done says.
 #[test]
 fn the_device_tells_what_the_nic_has_carried_and_by_which_calls() {
@@ -142,12 +153,7 @@ fn the_device_tells_what_the_nic_has_carried_and_by_which_calls() {
     server.line_with("ready");
     assert_eq!(client.line_with("status"), "status 0");
     assert!(client.wait().status.success());
-    let told = || {
-        let ended = peer.pair.server.output(&mut as_user(&["rdma", "stats", "--json"]));
-        assert!(ended.status.success(), "{ended}");
-        serde_json::from_str::<Value>(&ended.stdout).unwrap()["processes"][0]["counters"].clone()
-    };
-    let of = |told: &Value, name: &str| told[name].as_u64().unwrap();
+    let told = || told(&peer.pair.server);
     // All that has come is told before the device sleeps.
     assert!(wait_until(|| of(&told(), "placed_bytes") >= 2000 * (64 << 10)), "{}", told());
     let told = told();
@@ -155,6 +161,9 @@ fn the_device_tells_what_the_nic_has_carried_and_by_which_calls() {
     assert!(of(&told, "nic_bytes_in") > of(&told, "bytes_in") / 2, "{told}");
     assert!(of(&told, "nic_bytes_out") > of(&told, "bytes_out") / 2, "{told}");
     assert_eq!(of(&told, "in_place_bytes"), of(&told, "nic_bytes_in"), "{told}");
+    // All but FPDUs for which there was no room in one piece.
+    let [laid, out] = ["in_place_bytes_out", "nic_bytes_out"].map(|name| of(&told, name));
+    assert!(laid > out / 10 * 9 && laid < out, "{told}");
     assert!(of(&told, "nic_reads") > 0 && of(&told, "nic_reads") <= of(&told, "reads"), "{told}");
     assert!(of(&told, "memory_calls") > 2000 && of(&told, "waits") > 0, "{told}");
     // Each byte comes in whole FPDUs, or its FPDU's first part is copied once more, which is less than a segment a read.
@@ -224,6 +233,8 @@ fn the_end_of_the_nic_is_not_noticed() {
             let Some(mut peer) = peer(ends, "ends") else { return };
             let mut wharfs = std::mem::take(&mut peer.pair.wharfs);
             let hosts = [&peer.pair.server, &peer.pair.client];
+            let mut devices = hosts.map(|host| host.spawn(&mut as_user(&["rdma"])));
+            devices.iter_mut().for_each(|device| drop(device.line_with("serves")));
             let mut server = peer.serve("fork");
             let mut client = peer.call("call");
             server.line_with("ready");
@@ -231,6 +242,9 @@ fn the_end_of_the_nic_is_not_noticed() {
             assert!(wait_until(on_nic));
             peer.go();
             client.line_with("moves");
+            // FPDUs are laid out in its memory when it ends.
+            let are_laid = |host: &&Host| of(&told(host), "in_place_bytes_out") > 0;
+            assert!(wait_until(|| hosts.iter().take(wharfs.len()).all(are_laid)));
             assert!(client.runs(), "it has ended before the NIC");
             wharfs.iter().for_each(|wharf| wharf.signal(signal));
             assert!(wait_until(|| wharfs.iter_mut().all(|wharf| !wharf.runs())));
