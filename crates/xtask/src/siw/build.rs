@@ -1,13 +1,14 @@
 //! The guest: Debian's kernel with siw built from Debian's source of it, and a few of this machine's programs.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::process::{is_installed, output, run};
 
 /// A program or a file that this needs, and its Debian package.
-const NEEDS: [(&str, &str); 13] = [
+const NEEDS: [(&str, &str); 16] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("apt-get", "apt"),
     ("dpkg-deb", "dpkg"),
@@ -16,14 +17,29 @@ const NEEDS: [(&str, &str); 13] = [
     ("make", "make"),
     ("gcc", "gcc"),
     ("xz", "xz-utils"),
-    ("busybox", "busybox-static"),
+    ("busybox", "busybox"),
     ("rdma", "iproute2"),
+    ("unshare", "util-linux"),
+    ("/usr/include/rdma/rdma_cma.h", "librdmacm-dev"),
+    ("/usr/include/infiniband/verbs.h", "libibverbs-dev"),
     ("rping", "rdmacm-utils"),
     ("ib_write_bw", "perftest"),
     ("qperf", "qperf"),
 ];
 /// What the guest has of this machine, beside the libraries that they need.
-const PROGRAMS: [&str; 6] = ["rdma", "rping", "ib_write_bw", "ib_read_bw", "ib_send_bw", "qperf"];
+const PROGRAMS: [&str; 9] = [
+    "rdma",
+    "rping",
+    "ib_write_bw",
+    "ib_read_bw",
+    "ib_send_bw",
+    "ib_write_lat",
+    "ib_read_lat",
+    "ib_send_lat",
+    "qperf",
+];
+/// The program that does what it may not, which is built here.
+const DENIED: &str = "siw-denied";
 /// libibverbs and glibc load these by name.
 const LOADED: [&str; 2] = ["libibverbs/libsiw-rdmav34.so", "libgcc_s.so.1"];
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
@@ -33,11 +49,28 @@ const SOURCE: &str = "drivers/infiniband/sw/siw";
 /// In order; each after what it depends on.
 const MODULES: [&str; 7] =
     ["crc32c_generic", "crc32c_intel", "e1000", "siw", "ib_uverbs", "rdma_cm", "rdma_ucm"];
-/// In the other build of siw: it asks by revision 1, and for CRCs.
-const OTHER: [(&str, &str); 2] = [
-    ("mpa_version = MPA_REVISION_2", "mpa_version = MPA_REVISION_1"),
-    ("const bool mpa_crc_required;", "const bool mpa_crc_required = true;"),
-];
+/// siw as it is: it asks by revision 2 of MPA, and for no CRCs.
+pub(super) const REVISION_2: Module = Module { file: "siw.ko", changes: &[] };
+/// It asks by revision 1.
+pub(super) const REVISION_1: Module = Module {
+    file: "siw-revision-1.ko",
+    changes: &[("mpa_version = MPA_REVISION_2", "mpa_version = MPA_REVISION_1")],
+};
+/// It asks for CRCs, and offers to say that it is ready (RFC 6581 section 9.2).
+pub(super) const WITH_CRC: Module = Module {
+    file: "siw-crc-ready.ko",
+    changes: &[
+        ("const bool mpa_crc_required;", "const bool mpa_crc_required = true;"),
+        ("const bool peer_to_peer;", "const bool peer_to_peer = true;"),
+    ],
+};
+
+/// A build of siw, with changes of its source where its parameters cannot be set.
+#[derive(Debug)]
+pub(super) struct Module {
+    pub(super) file: &'static str,
+    changes: &'static [(&'static str, &'static str)],
+}
 
 const INIT: &str = r#"#!/bin/sh
 export PATH=/bin:/usr/bin
@@ -45,7 +78,6 @@ mount -t proc none /proc; mount -t sysfs none /sys; mount -t devtmpfs none /dev
 while read m; do insmod /modules/$m; done < /modules/list
 until test -e /sys/class/net/eth0; do sleep 1; done
 ip link set lo up; ip addr add 10.0.2.15/24 dev eth0; ip link set eth0 up
-ip route add default via 10.0.2.2
 until rdma link | grep -q ACTIVE; do rdma link add siw0 type siw netdev eth0; sleep 1; done
 sleep 1
 echo READY
@@ -69,19 +101,21 @@ pub(super) fn lacks() -> Option<String> {
 }
 
 /// Builds what is not built yet, in this directory.
-pub(super) fn image(directory: &Path) -> Result<Image, String> {
+pub(super) fn image(directory: &Path) -> Result<(), String> {
     fs::create_dir_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     let packages = Packages::of(directory)?;
-    let image = Image {
-        kernel: packages.unpacked.join(format!("boot/vmlinuz-{}", packages.release)),
-        initramfs: directory.join("initramfs"),
-    };
-    if !image.initramfs.exists() {
-        packages.build_siw(&[], "siw.ko")?;
-        packages.build_siw(&OTHER, "siw-other.ko")?;
-        packages.initramfs(&image.initramfs)?;
+    for module in [&REVISION_2, &REVISION_1, &WITH_CRC] {
+        packages.build_siw(module)?;
     }
-    Ok(image)
+    let mut compile = Command::new("gcc");
+    compile.args(["-Wall", "-O1", "-x", "c", "-", "-o"]).arg(directory.join(DENIED));
+    piped(compile.args(["-lrdmacm", "-libverbs"]), include_bytes!("denied.c"))?;
+    packages.initramfs(&packages.image().initramfs)
+}
+
+/// What was built there.
+pub(super) fn built(directory: &Path) -> Result<Image, String> {
+    Ok(Packages::of(directory)?.image())
 }
 
 /// Debian's packages of a kernel.
@@ -118,9 +152,17 @@ impl Packages {
         Ok(Packages { directory: directory.to_owned(), unpacked, release })
     }
 
-    /// Builds siw with these changes of its source, as this file.
-    fn build_siw(&self, changes: &[(&str, &str)], name: &str) -> Result<(), String> {
-        if self.directory.join(name).exists() {
+    fn image(&self) -> Image {
+        Image {
+            kernel: self.unpacked.join(format!("boot/vmlinuz-{}", self.release)),
+            initramfs: self.directory.join("initramfs"),
+        }
+    }
+
+    /// Builds it if it is not built yet.
+    fn build_siw(&self, module: &Module) -> Result<(), String> {
+        let Module { file, changes } = *module;
+        if self.directory.join(file).exists() {
             return Ok(());
         }
         let archive = self.unpacked.join("usr/src/linux-source-6.1.tar.xz");
@@ -142,7 +184,7 @@ impl Packages {
         build.arg("--quiet").arg("-C").arg(self.headers()?);
         build.arg(format!("M={}", source.display())).args(["CONFIG_RDMA_SIW=m", "modules"]);
         run(&mut build)?;
-        copy(&source.join("siw.ko"), &self.directory.join(name))
+        copy(&source.join("siw.ko"), &self.directory.join(file))
     }
 
     /// The headers name those that all flavours share, and the tools, by where they would be installed.
@@ -170,12 +212,15 @@ impl Packages {
             copy(Path::new(path.trim()), &root.join("usr/bin").join(program))?;
             files.extend(libraries(path.trim())?);
         }
+        copy(&self.directory.join(DENIED), &root.join("usr/bin").join(DENIED))?;
         files.extend(libraries(&format!("/{LIBRARIES}/{}", LOADED[0]))?);
+        let busybox = output(Command::new("sh").args(["-c", "command -v busybox"]))?;
+        copy(Path::new(busybox.trim()), &root.join("bin/busybox"))?;
+        // That of busybox-static needs none, which ldd(1) calls an error.
+        files.extend(libraries(busybox.trim()).unwrap_or_default());
         for file in &files {
             copy(Path::new(file), &root.join(file.trim_start_matches('/')))?;
         }
-        let busybox = output(Command::new("sh").args(["-c", "command -v busybox"]))?;
-        copy(Path::new(busybox.trim()), &root.join("bin/busybox"))?;
         for directory in ["dev", "proc", "sys", "tmp"] {
             let path = root.join(directory);
             fs::create_dir_all(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -213,7 +258,9 @@ impl Packages {
                 }
             }
         }
-        copy(&self.directory.join("siw-other.ko"), &root.join("modules/siw-other.ko"))?;
+        for module in [&REVISION_1, &WITH_CRC] {
+            copy(&self.directory.join(module.file), &root.join("modules").join(module.file))?;
+        }
         write(&root.join("modules/list"), &(list.join("\n") + "\n"))
     }
 }
@@ -236,6 +283,15 @@ fn libraries(of: &str) -> Result<Vec<String>, String> {
     let told = output(Command::new("ldd").arg(of))?;
     let paths = told.split_whitespace().filter(|word| word.starts_with('/'));
     Ok(paths.map(|path| path.trim_end_matches(':').to_owned()).collect())
+}
+
+/// Runs a program with this as its input.
+fn piped(command: &mut Command, input: &[u8]) -> Result<(), String> {
+    let text = |error: std::io::Error| error.to_string();
+    let mut child = command.stdin(Stdio::piped()).spawn().map_err(text)?;
+    child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(input)).map_err(text)?;
+    let status = child.wait().map_err(text)?;
+    if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}")) }
 }
 
 fn write(path: &Path, text: &str) -> Result<(), String> {

@@ -6,25 +6,15 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::build::Image;
+use super::build::{Image, Module};
+use super::network::TAP;
 
 /// Without hardware virtualisation, on a machine that does other things as well.
 const BOOT: Duration = Duration::from_secs(180);
 /// How long a command of the guest's may take.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// How the guest reaches this machine's loopback interface.
-pub(super) const HOST: &str = "10.0.2.2";
-
-/// A port of the guest's, and the one by which this machine reaches it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Forwarded {
-    pub(super) guest: u16,
-    pub(super) here: u16,
-}
-
-/// Those of rping and perftest.
-pub(super) const PORTS: [Forwarded; 2] =
-    [Forwarded { guest: 7_471, here: 27_471 }, Forwarded { guest: 18_515, here: 28_515 }];
+/// A program that is to be found to hang is ended by this in the guest.
+pub(super) const IN_TIME: &str = "timeout -s KILL 40";
 
 /// It ends with this.
 #[derive(Debug)]
@@ -38,9 +28,6 @@ impl Guest {
     pub(super) fn boot(image: &Image) -> Result<Self, String> {
         let (console, theirs) = UnixStream::pair().map_err(|error| error.to_string())?;
         let copy = theirs.try_clone().map_err(|error| error.to_string())?;
-        let forwards = PORTS
-            .map(|Forwarded { guest, here }| format!(",hostfwd=tcp:127.0.0.1:{here}-:{guest}"))
-            .concat();
         let mut qemu = Command::new("qemu-system-x86_64");
         // KVM would be faster, and is not on every machine that has /dev/kvm what QEMU expects.
         qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-m", "512"]);
@@ -54,10 +41,13 @@ impl Guest {
             "console=ttyS0 quiet panic=-1",
         ]);
         qemu.arg("-kernel").arg(&image.kernel).arg("-initrd").arg(&image.initramfs);
-        qemu.args(["-netdev", &format!("user,id=net{forwards}"), "-device", "e1000,netdev=net"]);
+        let wire = format!("tap,id=net,ifname={TAP},script=no,downscript=no");
+        qemu.args(["-netdev", &wire, "-device", "e1000,netdev=net"]);
         qemu.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::from(OwnedFd::from(copy)));
-        let qemu = qemu.spawn().map_err(|error| format!("qemu-system-x86_64: {error}"))?;
-        let mut guest = Guest { qemu, console };
+        let child = qemu.spawn().map_err(|error| format!("qemu-system-x86_64: {error}"))?;
+        // With its ends of the console, whose end would not be seen else.
+        drop(qemu);
+        let mut guest = Guest { qemu: child, console };
         guest.until("READY", BOOT)?;
         Ok(guest)
     }
@@ -71,6 +61,49 @@ impl Guest {
         let status = self.until("\n", PATIENCE)?;
         let said = said.split_once('\n').map_or("", |(_, said)| said).replace('\r', "");
         Ok((status.trim() == "0", said))
+    }
+
+    /// Has this build of siw instead of the one that it has.
+    pub(super) fn load(&mut self, module: &Module) -> Result<(), String> {
+        let name = module.file;
+        let swap = format!(
+            "rdma link delete siw0; rmmod siw && insmod /modules/{name} && \
+             rdma link add siw0 type siw netdev eth0"
+        );
+        match self.run(&swap)? {
+            (true, _) => Ok(()),
+            (false, why) => Err(format!("{name}: {why}")),
+        }
+    }
+
+    /// Waits until something listens on this port.
+    pub(super) fn listens(&mut self, port: u16) -> Result<bool, String> {
+        self.becomes(&format!("grep -q ':{port:04X} [0-9A-F:]* 0A' /proc/net/tcp /proc/net/tcp6"))
+    }
+
+    /// Waits until nothing does any more: a server that was killed may still.
+    pub(super) fn listens_no_more(&mut self, port: u16) -> Result<bool, String> {
+        self.becomes(&format!("! grep -q ':{port:04X} [0-9A-F:]* 0A' /proc/net/tcp /proc/net/tcp6"))
+    }
+
+    /// Waits until a file says this.
+    pub(super) fn comes(&mut self, file: &str, what: &str) -> Result<bool, String> {
+        self.becomes(&format!("grep -q '{what}' {file}"))
+    }
+
+    /// Waits until a command succeeds.
+    fn becomes(&mut self, command: &str) -> Result<bool, String> {
+        let line = format!("timeout 30 sh -c \"until {command}; do sleep 0.1; done\"");
+        Ok(self.run(&line)?.0)
+    }
+
+    /// Connections whose bytes have come and were not read, as siw leaves them that has missed that they came; and what siw has
+    /// said since it was asked last.
+    pub(super) fn symptoms(&mut self) -> Result<String, String> {
+        // The fields of /proc/net/tcp: number, local, remote, state (01: established), tx_queue:rx_queue.
+        let unread = "awk '$4 == \"01\" && $5 !~ /:00000000$/ { print \"not read: \" $2, $3, $5 }' \
+                      /proc/net/tcp; dmesg -c | grep -i -e siw -e WARN";
+        Ok(self.run(unread)?.1)
     }
 
     /// What it says up to this.
