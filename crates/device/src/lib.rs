@@ -25,8 +25,9 @@
 //!
 //! Each process has a thread, which owns all that concerns it and sleeps in the kernel when there is nothing to do; where
 //! work has come soon lately, it looks for some 0.1 ms before, and lets others run meanwhile. A process that makes the
-//! device wait for a page of its memory makes only its own thread wait. Threads share the lock
-//! around atomic operations, and the copies of counters that they publish before they sleep.
+//! device wait for a page of its memory makes only its own thread wait. Threads share whose turn it is at
+//! atomic operations, which nobody keeps for longer than others wait for it, and the copies of counters that they publish
+//! before they sleep.
 //!
 //! The device reads and writes registered memory itself, so that what a peer does to it needs no time of the
 //! application's. The descriptor it does that by stands for the address space: after execve(2) or the end of the process

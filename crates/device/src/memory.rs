@@ -1,11 +1,11 @@
 //! Registered memory of a process.
 
+mod atomic;
 mod files;
 mod placing;
 
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, PoisonError};
 
 use rdma::memory::Pieces;
 use rdma::rdmap::atomic::Operation;
@@ -15,11 +15,14 @@ use rdma::{Extent, Fault, Handle, Memory};
 use sys::memory_file::MemoryFile;
 use sys::process_memory::{PARTS_MAX, ProcessMemory};
 
+use atomic::Turns;
 use files::{Files, is_of_file};
 use placing::{Copied, Placing};
 
 /// Atomic operations of all processes of this device.
-static ATOMIC: Mutex<()> = Mutex::new(());
+static ATOMIC: Turns = Turns::new();
+/// How often one is begun anew whose memory was so slow to come that others were let pass.
+const TRIES: u32 = 3;
 
 /// Rights to write to a region.
 const WRITES: u32 =
@@ -220,15 +223,23 @@ impl Memory for Remote {
     }
 
     fn atomic(&mut self, memory: Handle, offset: u64, operation: Operation) -> Result<u64, Fault> {
-        let _alone = ATOMIC.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, mut value) = (address(memory, offset), [0; 8]);
-        let read = self.memory.read(at, &mut value, &[(0, 8)]);
-        let before = u64::from_ne_bytes(value);
-        let after = operation.apply(before).to_ne_bytes();
-        if read != 8 || self.memory.write(at, &[&after]) != 8 {
-            return Err(Fault { done: 0 });
+        let at = address(memory, offset);
+        let mut tries = 1;
+        loop {
+            let (turn, mut value) = (ATOMIC.begin(), [0; 8]);
+            if self.memory.read(at, &mut value, &[(0, 8)]) != 8 {
+                return Err(Fault { done: 0 });
+            }
+            // Another may have changed what was read. It is there now.
+            if tries < TRIES && !turn.lasts() {
+                tries += 1;
+                continue;
+            }
+            let before = u64::from_ne_bytes(value);
+            let after = operation.apply(before).to_ne_bytes();
+            let written = self.memory.write(at, &[&after]);
+            return if written == 8 { Ok(before) } else { Err(Fault { done: 0 }) };
         }
-        Ok(before)
     }
 }
 
@@ -253,6 +264,17 @@ mod tests {
 
     fn given(of: &SharedMemory) -> Option<OwnedFd> {
         Some(of.as_fd().try_clone_to_owned().unwrap())
+    }
+
+    #[test]
+    fn an_atomic_operation_waits_for_no_other_for_ever() {
+        let mut value = Box::new(7_u64);
+        let at = Handle((&raw mut *value).expose_provenance() as u64);
+        // As of a program whose page does not come.
+        let _stalled = ATOMIC.begin();
+        let before = remote().atomic(at, 0, Operation::FetchAdd { add: 2, mask: 0 });
+        assert_eq!(before.ok(), Some(7));
+        assert_eq!(*std::hint::black_box(&mut value), Box::new(9));
     }
 
     #[test]
