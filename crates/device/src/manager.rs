@@ -9,6 +9,7 @@
 
 mod events;
 mod options;
+mod places;
 mod set_up;
 
 use std::collections::BTreeMap;
@@ -30,10 +31,11 @@ use crate::carrier::Carrier;
 use crate::outlet::Outlets;
 use crate::token::Token;
 use options::Options;
+use places::{Place, Places};
 
 /// How long connection set-up may take, as with Linux siw (`MPAREQ_TIMEOUT` and `MPAREP_TIMEOUT`).
 const SET_UP_MAX: Nanos = 10_000_000_000;
-/// Most identifiers of a process, and connections that have not said yet what they want.
+/// Most identifiers of a process. Connections that nobody has answered yet are counted apart (`places`).
 const IDS_MAX: usize = 16_384;
 
 /// Errors as errno(3) of Linux.
@@ -54,15 +56,19 @@ pub(crate) mod errno {
 enum Phase {
     Idle,
     Bound(OwnedFd),
-    Listening(TcpListener),
+    Listening(TcpListener, Places),
     /// TCP is not connected yet.
     Connecting(TcpStream, Ask),
     /// The request is sent.
     Asking(TcpStream, Ask),
     /// A peer has connected, and not said yet what it wants.
-    Asked(TcpStream, Vec<u8>),
+    Asked(TcpStream, Vec<u8>, Place),
     /// It has.
-    Requested(TcpStream, Box<Request>),
+    Requested(
+        TcpStream,
+        Box<Request>,
+        #[expect(dead_code, reason = "it is kept until there is an answer")] Place,
+    ),
     Connected(Qp),
     /// It was connected.
     Disconnected,
@@ -122,6 +128,9 @@ pub(crate) struct Ready {
 pub(crate) struct Manager {
     ids: BTreeMap<u32, Identifier>,
     last: u32,
+    places: Places,
+    /// Listeners that rest as there was no place left.
+    full: Vec<u32>,
 }
 
 fn any(like: SocketAddr) -> SocketAddr {
@@ -143,7 +152,7 @@ fn code(error: &io::Error) -> i32 {
 
 impl Manager {
     fn insert(&mut self, identifier: Identifier) -> Result<u32, i32> {
-        if self.ids.len() >= IDS_MAX {
+        if self.ids.len().saturating_sub(self.places.taken()) >= IDS_MAX {
             return Err(errno::ENOMEM);
         }
         loop {
@@ -211,7 +220,7 @@ impl Manager {
         });
         match begun {
             Ok(listener) => {
-                of.phase = Phase::Listening(listener);
+                of.phase = Phase::Listening(listener, Places::of_listener(backlog));
                 Ok(local)
             }
             Err(error) => {
@@ -288,7 +297,7 @@ impl Manager {
 
 impl Phase {
     fn is_listening(&self) -> bool {
-        matches!(self, Phase::Listening(_))
+        matches!(self, Phase::Listening(..))
     }
 }
 

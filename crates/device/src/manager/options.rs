@@ -40,7 +40,7 @@ impl Identifier {
     fn socket(&self) -> Option<BorrowedFd<'_>> {
         match &self.phase {
             Phase::Bound(socket) => Some(socket.as_fd()),
-            Phase::Listening(socket) => Some(socket.as_fd()),
+            Phase::Listening(socket, _) => Some(socket.as_fd()),
             _ => None,
         }
     }

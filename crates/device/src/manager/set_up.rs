@@ -9,6 +9,7 @@ use rdma::session::message::Connect;
 use rdma::verbs::Qp;
 use wire::Nanos;
 
+use super::places::are_few_left;
 use super::{
     Around, Ask, Carrier, Identifier, Interest, Manager, Phase, Ready, SET_UP_MAX, Token, any,
     canonical, code, config, errno,
@@ -62,11 +63,11 @@ impl Manager {
         connect: &Connect<'_>,
     ) -> Result<Ready, i32> {
         let of = self.get(connect.id)?;
-        let Phase::Requested(_, request) = &of.phase else { return Err(errno::EINVAL) };
+        let Phase::Requested(_, request, _) = &of.phase else { return Err(errno::EINVAL) };
         let (ird, ord) = (connect.ird.min(around.mpa.ird), connect.ord.min(around.mpa.ord));
         let accepted = request.accept(ird, ord, connect.private_data);
         let (reply, negotiated) = accepted.map_err(|_| errno::EINVAL)?;
-        let Phase::Requested(socket, _) = std::mem::replace(&mut of.phase, Phase::Over) else {
+        let Phase::Requested(socket, ..) = std::mem::replace(&mut of.phase, Phase::Over) else {
             return Err(errno::EINVAL);
         };
         let (id, qp, held) = (connect.id, Qp::new(connect.qp), Vec::new());
@@ -77,9 +78,9 @@ impl Manager {
     /// Rejects one.
     pub(crate) fn reject(&mut self, id: u32, private_data: &[u8]) -> Result<(), i32> {
         let of = self.get(id)?;
-        let Phase::Requested(_, request) = &of.phase else { return Err(errno::EINVAL) };
+        let Phase::Requested(_, request, _) = &of.phase else { return Err(errno::EINVAL) };
         let reply = request.reject(private_data).map_err(|_| errno::EINVAL)?;
-        if let Phase::Requested(mut stream, _) = std::mem::replace(&mut of.phase, Phase::Over) {
+        if let Phase::Requested(mut stream, ..) = std::mem::replace(&mut of.phase, Phase::Over) {
             // Nothing was sent before: there is room. If not, the peer sees that it is closed.
             let _ = stream.write(&reply);
         }
@@ -120,7 +121,7 @@ impl Manager {
     /// The socket of an identifier has something. Returns a stream that is to be a queue pair's.
     pub(crate) fn turn(&mut self, around: &mut Around<'_>, id: u32) -> Option<Ready> {
         match &mut self.ids.get_mut(&id)?.phase {
-            Phase::Listening(_) => self.take_connections(around, id),
+            Phase::Listening(..) => self.take_connections(around, id),
             Phase::Connecting(stream, _) => {
                 let error = match stream.take_error() {
                     Ok(None) => self.ask(around, id).err(),
@@ -139,7 +140,7 @@ impl Manager {
                 drop(heard.map_err(|_| self.ids.remove(&id)));
             }
             // The peer has gone, or says what it may not: accept(2) or reject find out.
-            Phase::Requested(stream, _) => drop(around.epoll.remove(&*stream)),
+            Phase::Requested(stream, ..) => drop(around.epoll.remove(&*stream)),
             _ => {}
         }
         None
@@ -147,11 +148,16 @@ impl Manager {
 
     fn take_connections(&mut self, around: &mut Around<'_>, id: u32) {
         let Some(of) = self.ids.get(&id) else { return };
-        let (Phase::Listening(listener), events) = (&of.phase, of.events) else { return };
-        let (mut came, mut rests) = (Vec::new(), false);
+        let (Phase::Listening(listener, places), events) = (&of.phase, of.events) else { return };
+        let (mut came, mut rests) = (Vec::new(), are_few_left(listener));
         while came.len() < 64 && !rests {
+            if places.are_taken() || self.places.are_taken() {
+                rests = true;
+                self.full.push(id);
+                break;
+            }
             match listener.accept() {
-                Ok(accepted) => came.push(accepted),
+                Ok(accepted) => came.push((accepted, self.places.take(places))),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 // Of the connection, which its peer has given up, or of this process: it has no descriptor left.
                 Err(error) => rests = error.kind() != ErrorKind::ConnectionAborted,
@@ -160,7 +166,7 @@ impl Manager {
         if rests {
             self.rest(around, id);
         }
-        for (stream, remote) in came {
+        for ((stream, remote), place) in came {
             let local = stream.local_addr().ok().map(canonical);
             if stream.set_nonblocking(true).and_then(|()| prepare(&stream, around)).is_err() {
                 continue;
@@ -177,7 +183,7 @@ impl Manager {
             let Ok(new) = self.insert(identifier) else { continue };
             let added = around.epoll.add(&stream, Token::Id(new).into());
             if let (Ok(()), Some(of)) = (added, self.ids.get_mut(&new)) {
-                of.phase = Phase::Asked(stream, Vec::new());
+                of.phase = Phase::Asked(stream, Vec::new(), place);
             } else {
                 self.ids.remove(&new);
             }
@@ -187,16 +193,16 @@ impl Manager {
     /// A listener that can accept nothing now is looked at again later. What waits for it would wake the device at once.
     fn rest(&mut self, around: &mut Around<'_>, id: u32) {
         let Some(of) = self.ids.get_mut(&id) else { return };
-        if let Phase::Listening(listener) = &of.phase
+        if let Phase::Listening(listener, _) = &of.phase
             && around.epoll.remove(listener).is_ok()
         {
             of.due = Some(around.now + REST);
         }
     }
 
-    fn rested(&mut self, around: &mut Around<'_>, id: u32) {
+    pub(super) fn rested(&mut self, around: &mut Around<'_>, id: u32) {
         let Some(of) = self.ids.get_mut(&id) else { return };
-        if let Phase::Listening(listener) = &of.phase {
+        if let Phase::Listening(listener, _) = &of.phase {
             let added = around.epoll.add(listener, Token::Id(id).into());
             of.due = added.is_err().then_some(around.now + REST);
         }
@@ -251,7 +257,7 @@ impl Manager {
     fn hear_request(&mut self, around: &mut Around<'_>, id: u32) -> io::Result<()> {
         let Some(of) = self.ids.get_mut(&id) else { return Ok(()) };
         let listener = of.listener;
-        let Phase::Asked(stream, bytes) = &mut of.phase else { return Ok(()) };
+        let Phase::Asked(stream, bytes, _) = &mut of.phase else { return Ok(()) };
         let is_over = read(stream, bytes)?;
         // Requests of both revisions are answered.
         let revision = Config::default().revision;
@@ -269,10 +275,10 @@ impl Manager {
             }
         };
         let (resources, private_data) = (request.resources(), request.private_data.clone());
-        let Phase::Asked(stream, _) = std::mem::replace(&mut of.phase, Phase::Over) else {
+        let Phase::Asked(stream, _, place) = std::mem::replace(&mut of.phase, Phase::Over) else {
             return Ok(());
         };
-        (of.phase, of.due) = (Phase::Requested(stream, Box::new(request)), None);
+        (of.phase, of.due) = (Phase::Requested(stream, Box::new(request), place), None);
         // Whoever listens may have moved to other events meanwhile.
         let events = self.ids.get(&listener).map(|listener| listener.events);
         if let (Some(of), Some(events)) = (self.ids.get_mut(&id), events) {
@@ -295,7 +301,7 @@ impl Manager {
         for id in late {
             match self.ids.get(&id).map(|of| &of.phase) {
                 Some(Phase::Asked(..)) => drop(self.ids.remove(&id)),
-                Some(Phase::Listening(_)) => self.rested(around, id),
+                Some(Phase::Listening(..)) => self.rested(around, id),
                 _ => self.fails(around, id, errno::ETIMEDOUT, &[]),
             }
         }

@@ -163,6 +163,10 @@ impl Serving {
             self.advance(now, number)?;
         }
         self.hear(now);
+        if self.manager.has_places_again() {
+            let (manager, mut around) = self.manager(now);
+            manager.look_again(&mut around);
+        }
         let deadline = if self.unfinished.is_empty() { self.deadline() } else { Some(now) };
         self.wait(now, deadline, has_worked).map_err(|_| End::Gone)?;
         let now = sys::clock::now();
