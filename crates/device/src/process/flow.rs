@@ -153,14 +153,20 @@ impl Serving {
         Ok(came)
     }
 
-    /// Bytes of a queue pair's that have come already.
-    fn place(&mut self, now: Nanos, number: u64, qp: Qp, came: &[u8]) -> Result<(), End> {
+    /// Bytes of a queue pair's that have come already. Returns whether it has taken any.
+    fn place(&mut self, now: Nanos, number: u64, qp: Qp, came: &[u8]) -> Result<bool, End> {
         let Serving { streams, calls, process, memory, shared, .. } = self;
-        let Some(stream) = streams.get_mut(&number) else { return Ok(()) };
+        let Some(stream) = streams.get_mut(&number) else { return Ok(false) };
         let (at, held) = ((shared.words(), now), &mut stream.held);
+        let all = held.len() + came.len();
         calls.held_bytes += pieces_placed(process, memory, at, qp, held, [came, &[]])?;
+        let has_taken = held.len() < all;
+        if has_taken {
+            // The message that waits now has not waited before.
+            stream.waits(now, false);
+        }
         self.look_whether_it_waits(now, number, qp);
-        Ok(())
+        Ok(has_taken)
     }
 
     /// A message may wait for a receive, or none does any more.
@@ -179,10 +185,11 @@ impl Serving {
         match stream.qp {
             Some(qp) => {
                 // Who has closed waits for the peer to do so, which is behind the message.
-                if waiting.is_over(now) || stream.is_ending() {
+                let is_over = waiting.is_over(now) || stream.is_ending();
+                if !self.place(now, number, qp, &[])? && is_over {
                     self.process.let_wait(qp, false);
+                    self.place(now, number, qp, &[])?;
                 }
-                self.place(now, number, qp, &[])?;
             }
             // Its queue pair is gone.
             None => stream.waits(now, false),

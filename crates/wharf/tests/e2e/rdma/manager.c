@@ -375,13 +375,42 @@ static void no_route(void)
 	CHECK(rdma_destroy_id(id) == 0);
 }
 
+static void expect_completion(enum ibv_wc_opcode opcode)
+{
+	struct ibv_wc wc;
+	while (ibv_poll_cq(cq, 1, &wc) == 0)
+		;
+	CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == opcode);
+}
+
+/* Each message may wait for its receive for 5 s, not all of them together. */
+static void messages_wait(void)
+{
+	enum { COUNT = 12 };
+	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED }, *bad;
+	struct ibv_recv_wr receive = { .num_sge = 0 }, *bad_receive;
+	connect_both();
+	for (int at = 0; at < COUNT; at++) {
+		CHECK(ibv_post_send(near->qp, &wr, &bad) == 0);
+		expect_completion(IBV_WC_SEND);
+	}
+	for (int at = 0; at < COUNT; at++) {
+		usleep(600000);
+		CHECK(ibv_post_recv(far->qp, &receive, &bad_receive) == 0);
+		expect_completion(IBV_WC_RECV);
+	}
+	CHECK(works(near));
+	end(near);
+	end(far);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test cases[] = {
 		{ "listen_twice", listen_twice }, { "without_queue_pair", without_queue_pair },
 		{ "listener_ends", listener_ends }, { "connected_ends", connected_ends },
 		{ "unread_events_end", unread_events_end }, { "migrate", migrate },
-		{ "message_waits", message_waits },
+		{ "message_waits", message_waits }, { "messages_wait", messages_wait },
 		{ "options", options }, { "has_domain", has_domain },
 		{ "rejected_is_flushed", rejected_is_flushed },
 		{ "own_queue_pairs", own_queue_pairs },

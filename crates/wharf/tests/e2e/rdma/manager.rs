@@ -100,6 +100,11 @@ fn a_message_without_a_receive_does_not_delay_a_disconnect() {
     case("message_waits");
 }
 
+#[test]
+fn each_message_has_its_time_to_wait_for_a_receive() {
+    case("messages_wait");
+}
+
 /// Peers that say nothing have few of the device's descriptors. The others wait, and nobody looks for them again and again.
 #[test]
 fn peers_that_say_nothing_keep_no_cpu_busy_and_no_program_away() {
