@@ -11,6 +11,8 @@ use crate::stats::Calls;
 
 /// How long a stream that is to be closed may need for it.
 pub(crate) const CLOSING_MAX: Nanos = 5_000_000_000;
+/// And one whose work goes on meanwhile: its peer decides how fast.
+const FINISHING_MAX: Nanos = 60_000_000_000;
 
 /// How long a message waits for a receive before it ends the stream: as long as a program that is alive may need.
 const RECEIVE_WAIT_MAX: Nanos = 5_000_000_000;
@@ -48,8 +50,8 @@ pub(crate) struct Stream {
     /// The NIC has no room: nothing more is laid out before the carrier says that it has. Whoever takes room as it comes takes
     /// little at a time.
     is_full: bool,
-    /// It is to be closed when what is to go before has gone.
-    closes: bool,
+    /// It is to be closed when what is to go before has gone, or at this time.
+    closes: Option<Nanos>,
     /// Nothing more is to be sent.
     ends: bool,
     /// When it is over, whatever the peer does.
@@ -60,7 +62,7 @@ pub(crate) struct Stream {
 
 impl Stream {
     pub(crate) fn new(carrier: Carrier, qp: Qp, held: Vec<u8>, interest: Interest) -> Self {
-        let (waiting, gone, closes, ends, due) = (Vec::new(), 0, false, false, None);
+        let (waiting, gone, closes, ends, due) = (Vec::new(), 0, None, false, None);
         let is_full = false;
         let (qp, for_receive, interest) = (Some(qp), None, Some(interest));
         Stream {
@@ -145,14 +147,18 @@ impl Stream {
     ///
     /// # Errors
     /// What send(2) says: the stream is over.
-    pub(crate) fn flush(&mut self, calls: &mut Calls) -> io::Result<()> {
+    pub(crate) fn flush(&mut self, now: Nanos, calls: &mut Calls) -> io::Result<()> {
         self.is_full = false;
         if self.waiting.is_empty() {
             return Ok(());
         }
         let waiting = std::mem::take(&mut self.waiting);
         let sent = self.carrier.write(&waiting[self.gone..], calls);
-        self.gone += *sent.as_ref().unwrap_or(&0);
+        let len = *sent.as_ref().unwrap_or(&0);
+        self.gone += len;
+        if len > 0 {
+            self.moved(now);
+        }
         if self.gone < waiting.len() {
             self.waiting = waiting;
         } else {
@@ -166,19 +172,26 @@ impl Stream {
         sent.map(drop)
     }
 
-    /// It is to be closed when what is to go before has gone, as long as that goes on: a peer that answers nothing is not
-    /// waited for.
+    /// It is to be closed when what is to go before has gone, as long as that goes on, and not for ever: a peer that answers
+    /// nothing is not waited for.
     pub(crate) fn close(&mut self, now: Nanos) {
-        if !self.closes && !self.ends {
-            self.closes = true;
+        if self.closes.is_none() && !self.ends {
+            self.closes = Some(now.saturating_add(FINISHING_MAX));
             self.moved(now);
         }
     }
 
-    /// Bytes have come or gone.
+    /// Whether it is to be closed, and waits for what is to go before.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closes.is_some() && !self.ends
+    }
+
+    /// Bytes have gone, or responses have come that were waited for.
     pub(crate) fn moved(&mut self, now: Nanos) {
-        if self.closes && !self.ends {
-            self.due = Some(now + CLOSING_MAX);
+        if let Some(last) = self.closes
+            && !self.ends
+        {
+            self.due = Some(now.saturating_add(CLOSING_MAX).min(last));
         }
     }
 
@@ -208,5 +221,37 @@ impl Stream {
             (false, true) => Some(Interest::Write),
             (false, false) => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn a_stream_closes_as_long_as_something_moves_but_not_for_ever() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut stream = Stream::new(Carrier::new(socket), Qp::new(1), Vec::new(), Interest::Read);
+        stream.moved(1);
+        assert!(!stream.is_closing() && stream.due.is_none());
+        let begun = 10;
+        stream.close(begun);
+        assert_eq!(stream.due, Some(begun + CLOSING_MAX));
+        // It is told of again and again.
+        stream.close(begun + 1);
+        assert_eq!(stream.due, Some(begun + CLOSING_MAX));
+        let mut now = begun;
+        while let Some(due) = stream.due.filter(|due| *due > now) {
+            assert!(due <= begun + FINISHING_MAX);
+            now = due;
+            stream.moved(now);
+        }
+        assert_eq!(now, begun + FINISHING_MAX);
+        stream.end(now);
+        assert!(!stream.is_closing());
+        assert_eq!(stream.due, Some(now + CLOSING_MAX));
     }
 }

@@ -83,7 +83,7 @@ impl Serving {
     /// A stream that has said that it is ready.
     pub(super) fn stream_turn(&mut self, now: Nanos, number: u64) -> Result<(), End> {
         let Some(stream) = self.streams.get_mut(&number) else { return Ok(()) };
-        if stream.flush(&mut self.calls).is_err() {
+        if stream.flush(now, &mut self.calls).is_err() {
             return self.stream_is_over(now, number);
         }
         self.advance(now, number)
@@ -122,11 +122,13 @@ impl Serving {
     fn receive_some(&mut self, now: Nanos, number: u64, buffer: &mut [u8]) -> Result<Came, End> {
         let Serving { streams, calls, process, memory, shared, .. } = self;
         let Some(stream) = streams.get_mut(&number) else { return Ok(Came::Nothing) };
+        let closes = stream.is_closing();
         let Stream { carrier, held, for_receive, qp, .. } = stream;
         if for_receive.is_some() {
             return Ok(Came::Nothing);
         }
         let (qp, words, mut copied, mut taken) = (*qp, shared.words(), 0, Ok(()));
+        let awaited = qp.filter(|_| closes).map(|qp| process.awaited(qp));
         let mut take = |pieces: [&[u8]; 2]| {
             let Some(qp) = qp else { return };
             let placed = pieces_placed(process, memory, (words, now), qp, held, pieces);
@@ -144,7 +146,8 @@ impl Serving {
         };
         taken?;
         calls.held_bytes += copied;
-        if matches!(came, Came::Bytes(1..)) {
+        // What else a peer sends is not what a stream that is to be closed waits for.
+        if closes && qp.map(|qp| process.awaited(qp)) != awaited {
             stream.moved(now);
         }
         if let Some(qp) = qp {
@@ -303,7 +306,7 @@ impl Serving {
                 return;
             }
             let calls = &mut self.calls;
-            self.streams.retain(|_, stream| stream.flush(calls).is_ok() && !stream.has_room());
+            self.streams.retain(|_, stream| stream.flush(now, calls).is_ok() && !stream.has_room());
         }
         for stream in self.streams.values() {
             stream.carrier.abandon();

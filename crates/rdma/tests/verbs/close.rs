@@ -87,6 +87,32 @@ fn closing_in_order() {
     assert_eq!(pair.a.take_events(), [], "told once");
 }
 
+/// What a stream that is to be closed waits for is answered by responses, and by nothing else that comes.
+#[test]
+fn what_is_awaited_changes_with_responses_alone() {
+    let mut pair = Pair::ready_with(&Setup { emss: 200, ..Setup::default() });
+    let (stag, offset, a) = (pair.b.stag, BASE, pair.a.qp);
+    let sge = pair.a.sge(0, 3000);
+    assert_eq!(pair.a.rnic.awaited(a), (0, 0));
+    pair.a.post(1, Work::Read { stag, offset }, &[sge]);
+    pair.a.rnic.disconnect(a).unwrap();
+    let request = pair.a.transmit(5000);
+    assert_eq!(pair.a.rnic.awaited(a), (1, 0));
+    let stag = pair.a.stag;
+    pair.b.post(2, Work::Write { stag, offset }, &[]);
+    let write = pair.b.transmit(5000);
+    assert!(!write.is_empty());
+    pair.a.feed_all(&write);
+    assert_eq!(pair.a.rnic.awaited(a), (1, 0));
+    pair.b.feed_all(&request);
+    let response = pair.b.transmit(1000);
+    pair.a.feed_all(&response);
+    let (requests, bytes) = pair.a.rnic.awaited(a);
+    assert!(requests == 1 && (1..3000).contains(&bytes), "{requests} {bytes}");
+    pair.pump();
+    assert_eq!(pair.a.rnic.awaited(a), (0, 0));
+}
+
 /// A stream that is lost in the middle: sends in order, then receives; no success is made up.
 #[test]
 fn a_stream_that_is_lost() {

@@ -232,6 +232,11 @@ impl Process {
         self.rnic.is_waiting(qp)
     }
 
+    /// See [`Rnic::awaited`].
+    pub fn awaited(&self, qp: Qp) -> (usize, u32) {
+        self.rnic.awaited(qp)
+    }
+
     /// See [`Rnic::fpdu_len`].
     pub fn fpdu_len(&self, qp: Qp) -> usize {
         self.rnic.fpdu_len(qp)

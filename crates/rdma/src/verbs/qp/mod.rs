@@ -123,6 +123,14 @@ impl QueuePair {
         self.waits = waits;
     }
 
+    /// See [`Rnic::awaited`](crate::Rnic::awaited).
+    pub(crate) fn awaited(&self) -> (usize, u32) {
+        self.stream.as_ref().map_or((0, 0), |stream| {
+            let first = stream.oldest_read().map_or(0, |(_, read)| read.received);
+            (stream.outstanding.len(), first)
+        })
+    }
+
     /// See [`Rnic::is_waiting`](crate::Rnic::is_waiting).
     pub(crate) fn is_waiting(&self) -> bool {
         self.is_waiting

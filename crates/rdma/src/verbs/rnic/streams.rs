@@ -132,6 +132,11 @@ impl Rnic {
         self.qps.get(qp).is_some_and(|queue_pair| queue_pair.is_waiting())
     }
 
+    /// What responses are waited for: of how many reads and atomics, and how many bytes of the first read have come.
+    pub fn awaited(&self, qp: Qp) -> (usize, u32) {
+        self.qps.get(qp).map_or((0, 0), |queue_pair| queue_pair.awaited())
+    }
+
     /// Writes what the queue pair has to send into `buffer`: whole FPDUs, as many as there is room for. With room
     /// for less than [`fpdu_len`](Self::fpdu_len) it may write nothing.
     ///
