@@ -291,16 +291,8 @@ impl Serving {
     /// The process is gone. What its queue pairs have sent still goes out, for as long as a stream may need to close.
     pub(super) fn linger(mut self) {
         let now = sys::clock::now();
-        self.outlets = Default::default();
-        self.memory.release_all();
-        // Its ports are free for the next.
-        self.manager = Default::default();
-        for stream in self.streams.values_mut() {
-            stream.qp = None;
-            stream.end(now);
-        }
+        self.leave(now);
         let due = now + CLOSING_MAX;
-        self.streams.retain(|_, stream| !stream.has_room());
         while !self.streams.is_empty() && sys::clock::now() < due {
             if self.epoll.wait(100).is_err() {
                 return;
@@ -310,6 +302,30 @@ impl Serving {
         }
         for stream in self.streams.values() {
             stream.carrier.abandon();
+        }
+    }
+
+    /// Nothing is left but what has no room yet, and nothing but that there is some is waited for.
+    pub(super) fn leave(&mut self, now: Nanos) {
+        self.outlets = Default::default();
+        self.memory.release_all();
+        // Its ports are free for the next.
+        self.manager = Default::default();
+        let _ = self.epoll.remove(&self.socket);
+        let _ = self.epoll.remove(&self.doorbell);
+        // Else it would be ready for ever.
+        self.pidfd = None;
+        for stream in self.streams.values_mut() {
+            stream.qp = None;
+            stream.end(now);
+        }
+        self.streams.retain(|_, stream| !stream.has_room());
+        for (number, stream) in &mut self.streams {
+            let token = Token::Stream(*number).into();
+            let _ = match stream.interest.replace(Interest::Write) {
+                Some(_) => self.epoll.change(&stream.carrier, token, Interest::Write),
+                None => self.epoll.add_for(&stream.carrier, token, Interest::Write),
+            };
         }
     }
 }

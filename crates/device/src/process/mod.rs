@@ -3,6 +3,8 @@
 mod awake;
 mod flow;
 mod requests;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -64,8 +66,8 @@ pub(crate) struct Serving {
     message: Vec<u8>,
     served: Arc<Served>,
     calls: Calls,
-    /// Kept open: readable when the process has ended.
-    _pidfd: Option<OwnedFd>,
+    /// Readable when the process has ended.
+    pidfd: Option<OwnedFd>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +128,7 @@ impl Serving {
             message: vec![0; rdma::session::MESSAGE_MAX],
             served,
             calls: Calls::default(),
-            _pidfd: pidfd,
+            pidfd,
         })
     }
 

@@ -1,0 +1,49 @@
+//! A session of this process with itself.
+
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+
+use rdma::verbs::{Limits, Qp};
+use sys::packets::PacketSocket;
+use sys::poll::Interest;
+use sys::process_memory::ProcessMemory;
+
+use super::*;
+use crate::carrier::Carrier;
+use crate::stats::Registry;
+
+fn session() -> (Serving, PacketSocket) {
+    let (socket, theirs) = PacketSocket::pair().unwrap();
+    let memory = ProcessMemory::new(ProcessMemory::own().unwrap()).unwrap();
+    let served = Registry::default().add(0, 1).unwrap();
+    let limits = Limits { queue_bytes: 1 << 20, ..Limits::default() };
+    let terms = Terms { limits, ..Terms::default() };
+    let pidfd: Option<OwnedFd> = sys::process::pidfd_open(std::process::id()).ok();
+    (Serving::begin(socket, pidfd, memory, terms, served).unwrap(), theirs)
+}
+
+#[test]
+fn a_session_that_has_ended_waits_for_room_alone() {
+    const STREAM: u64 = 1;
+    let (mut serving, theirs) = session();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut peer, _) = listener.accept().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    serving.epoll.add(&socket, Token::Stream(STREAM).into()).unwrap();
+    let mut stream = Stream::new(Carrier::new(socket), Qp::new(1), Vec::new(), Interest::Read);
+    // More than the kernel has room for, and something to read.
+    while stream.has_room() {
+        stream.send(&[0; 1 << 16], &mut serving.calls).unwrap();
+    }
+    serving.streams.insert(STREAM, stream);
+    peer.write_all(b"unread").unwrap();
+    drop(theirs);
+    serving.epoll.wait(1_000).unwrap();
+    assert!(serving.epoll.ready().count() > 0);
+    serving.leave(sys::clock::now());
+    assert_eq!(serving.streams.len(), 1);
+    serving.epoll.wait(0).unwrap();
+    assert_eq!(serving.epoll.ready().count(), 0);
+}
