@@ -1,19 +1,24 @@
 //! Where an application reads events: a socket pair. The application has one end, of which a copy is kept here, so that
 //! events can be taken back that it has not read.
+//!
+//! None is lost. Those that the socket has no room for wait, but of each object one of a kind: that there is another says
+//! nothing that the application is not about to read. So they are bounded by the objects that there may be.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rdma::session::Reply;
+use rdma::session::cm::CmEvent;
 use sys::epoll::Epoll;
 use sys::packets::PacketSocket;
 use sys::poll::Interest;
 
 use crate::token::Token;
 
-/// Events that wait for room at most: an application that reads none loses those behind them.
-const WAITING_MAX: usize = 4096;
+/// Events that wait for room at most: of 65,536 objects, with up to four kinds of events each.
+const WAITING_MAX: usize = 4 << 16;
 /// What of them the kernel holds: some twenty. All of these are read when some are taken back.
 const UNREAD_BYTES: i32 = 8192;
 /// The longest event.
@@ -25,17 +30,21 @@ pub(crate) struct Outlet {
     socket: PacketSocket,
     /// The application's, by which events are taken back.
     theirs: PacketSocket,
+    kind: Kind,
     waiting: VecDeque<Vec<u8>>,
+    /// What of those that wait each is about: see [`Kind::about`].
+    about: BTreeSet<About>,
 }
 
 impl Outlet {
     /// And the application's end.
-    pub(crate) fn new() -> io::Result<(Self, OwnedFd)> {
+    pub(crate) fn new(kind: Kind) -> io::Result<(Self, OwnedFd)> {
         let (socket, theirs) = PacketSocket::pair()?;
         socket.set_send_buffer(UNREAD_BYTES)?;
         let theirs = OwnedFd::from(theirs);
         let given = theirs.try_clone()?;
-        Ok((Outlet { socket, theirs: theirs.into(), waiting: VecDeque::new() }, given))
+        let (theirs, waiting, about) = (theirs.into(), VecDeque::new(), BTreeSet::new());
+        Ok((Outlet { socket, theirs, kind, waiting, about }, given))
     }
 
     /// Says an event. Returns whether it waits for room, and [`flush`](Self::flush) is to be called when there is some.
@@ -43,10 +52,15 @@ impl Outlet {
         if self.waiting.is_empty() && self.send(event) {
             return false;
         }
-        if self.waiting.len() < WAITING_MAX {
-            self.waiting.push_back(event.to_vec());
-        }
+        self.keep(event.to_vec());
         true
+    }
+
+    fn keep(&mut self, event: Vec<u8>) {
+        if self.about.insert(self.kind.about(&event)) {
+            self.waiting.push_back(event);
+            debug_assert!(self.waiting.len() <= WAITING_MAX, "there are not so many objects");
+        }
     }
 
     /// Says what waits, as far as there is room; whether some still waits.
@@ -55,6 +69,7 @@ impl Outlet {
             if !self.send(event) {
                 return true;
             }
+            self.about.remove(&self.kind.about(event));
             self.waiting.pop_front();
         }
         false
@@ -73,8 +88,9 @@ impl Outlet {
             }
         }
         all.extend(std::mem::take(&mut self.waiting));
-        let (taken, left) = all.into_iter().partition(|event| is_it(event));
-        self.waiting = VecDeque::from(left);
+        self.about.clear();
+        let (taken, left): (_, Vec<_>) = all.into_iter().partition(|event| is_it(event));
+        left.into_iter().for_each(|event| self.keep(event));
         self.flush();
         taken
     }
@@ -124,13 +140,32 @@ pub(crate) enum Kind {
     Connections,
 }
 
+/// What an event is about: an object, and what of it.
+type About = (u32, u8);
+
+impl Kind {
+    /// An event says nothing new if one that waits is about the same.
+    fn about(self, event: &[u8]) -> About {
+        let about = match self {
+            Kind::Completions => event.first_chunk().map(|cq| (u64::from_ne_bytes(*cq) as u32, 0)),
+            Kind::Context => decode_async(event).map(|(event, object)| (object, event)),
+            Kind::Connections => Reply::decode(event)
+                .ok()
+                .and_then(|event| CmEvent::decode(&event))
+                .map(|event| (event.id, event.kind as u8)),
+        };
+        debug_assert!(about.is_some(), "no event of {self:?}");
+        about.unwrap_or_default()
+    }
+}
+
 /// Most of a process.
 const OUTLETS_MAX: usize = 4096;
 
 /// All of a process, by their numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Outlets {
-    all: BTreeMap<u32, (Kind, Outlet)>,
+    all: BTreeMap<u32, Outlet>,
     last: u32,
 }
 
@@ -140,11 +175,11 @@ impl Outlets {
         if self.all.len() >= OUTLETS_MAX {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
-        let (outlet, theirs) = Outlet::new()?;
+        let (outlet, theirs) = Outlet::new(kind)?;
         loop {
             self.last = self.last.wrapping_add(1);
             if let Entry::Vacant(place) = self.all.entry(self.last) {
-                place.insert((kind, outlet));
+                place.insert(outlet);
                 return Ok((self.last, theirs));
             }
         }
@@ -152,7 +187,7 @@ impl Outlets {
 
     /// Whether it is there, and is of this kind.
     pub(crate) fn has(&self, number: u32, kind: Kind) -> bool {
-        self.all.get(&number).is_some_and(|(of, _)| *of == kind)
+        self.all.get(&number).is_some_and(|of| of.kind == kind)
     }
 
     /// Takes one of this kind away; whether there was one.
@@ -162,17 +197,12 @@ impl Outlets {
 
     /// Says an event where it is read, if that is there.
     pub(crate) fn say(&mut self, epoll: &Epoll, number: u32, event: &[u8]) {
-        if let Some((_, outlet)) = self.all.get_mut(&number)
+        if let Some(outlet) = self.all.get_mut(&number)
             && outlet.push(event)
         {
             // It may be registered already.
             let _ = epoll.add_for(&*outlet, Token::Outlet(number).into(), Interest::Write);
         }
-    }
-
-    /// Whether an event that is said there now is not lost.
-    pub(crate) fn has_room(&self, number: u32) -> bool {
-        self.all.get(&number).is_some_and(|(_, outlet)| outlet.waiting.len() < WAITING_MAX)
     }
 
     /// Takes back events that were not read there: see [`Outlet::take_back`].
@@ -181,12 +211,12 @@ impl Outlets {
         number: u32,
         is_it: impl FnMut(&[u8]) -> bool,
     ) -> Vec<Vec<u8>> {
-        self.all.get_mut(&number).map_or_else(Vec::new, |(_, outlet)| outlet.take_back(is_it))
+        self.all.get_mut(&number).map_or_else(Vec::new, |outlet| outlet.take_back(is_it))
     }
 
     /// There is room again.
     pub(crate) fn flush(&mut self, epoll: &Epoll, number: u32) {
-        if let Some((_, outlet)) = self.all.get_mut(&number)
+        if let Some(outlet) = self.all.get_mut(&number)
             && !outlet.flush()
         {
             let _ = epoll.remove(&*outlet);
@@ -198,31 +228,70 @@ impl Outlets {
 mod tests {
     use super::*;
 
-    fn numbers(events: &[Vec<u8>]) -> Vec<u32> {
-        events.iter().map(|event| u32::from_ne_bytes(event[..].try_into().unwrap())).collect()
+    /// An outlet, and what reads the number of each event that the application has not read.
+    fn lab() -> (Outlet, impl FnMut() -> Option<u32>) {
+        let (outlet, theirs) = Outlet::new(Kind::Completions).unwrap();
+        let (theirs, mut buffer) = (PacketSocket::from(theirs), [0; 8]);
+        let read = move || {
+            theirs.receive(&mut buffer).ok()?;
+            Some(u64::from_ne_bytes(buffer) as u32)
+        };
+        (outlet, read)
     }
 
     #[test]
     fn events_that_are_taken_back_leave_the_others_in_order() {
         const ALL: u32 = 1000;
-        let (mut outlet, theirs) = Outlet::new().unwrap();
-        let theirs = PacketSocket::from(theirs);
-        let mut buffer = [0; 8];
-        let mut read = || theirs.receive(&mut buffer).map(|_| buffer[..4].to_vec());
+        let (mut outlet, mut read) = lab();
         for number in 0..ALL {
-            outlet.push(&number.to_ne_bytes());
+            outlet.push(&completion(number));
         }
         assert!(outlet.waiting.len() > 900, "few of them have to be read to take some back");
         let mut first = vec![read().unwrap(), read().unwrap()];
-        let is_third =
-            |event: &[u8]| u32::from_ne_bytes(event.try_into().unwrap()).is_multiple_of(3);
-        let taken = outlet.take_back(is_third);
-        assert_eq!(numbers(&taken), (2..ALL).filter(|n| n.is_multiple_of(3)).collect::<Vec<_>>());
-        while let Ok(event) = read() {
+        let number = |event: &[u8]| u64::from_ne_bytes(event.try_into().unwrap()) as u32;
+        let taken = outlet.take_back(|event| number(event).is_multiple_of(3));
+        let numbers: Vec<u32> = taken.iter().map(|event| number(event)).collect();
+        assert_eq!(numbers, (2..ALL).filter(|n| n.is_multiple_of(3)).collect::<Vec<_>>());
+        while let Some(event) = read() {
             first.push(event);
             outlet.flush();
         }
         let left = (0..ALL).filter(|n| *n < 2 || !n.is_multiple_of(3));
-        assert_eq!(numbers(&first), left.collect::<Vec<_>>());
+        assert_eq!(first, left.collect::<Vec<_>>());
+        assert!(outlet.waiting.is_empty() && outlet.about.is_empty());
+    }
+
+    #[test]
+    fn events_of_one_queue_take_no_place_of_another() {
+        let (mut outlet, mut read) = lab();
+        for _ in 0..10_000 {
+            outlet.push(&completion(1));
+        }
+        outlet.push(&completion(2));
+        assert_eq!(outlet.waiting.len(), 2);
+        let mut all = Vec::new();
+        while let Some(event) = read() {
+            all.push(event);
+            outlet.flush();
+        }
+        assert_eq!(all.pop(), Some(2));
+        assert!(!all.is_empty() && all.iter().all(|event| *event == 1));
+        // And it is told again.
+        outlet.push(&completion(1));
+        assert_eq!(read(), Some(1));
+    }
+
+    #[test]
+    fn what_an_event_is_about_is_its_object_and_its_kind() {
+        assert_eq!(Kind::Context.about(&encode_async(4, 7)), (7, 4));
+        assert_ne!(
+            Kind::Completions.about(&completion(1)),
+            Kind::Completions.about(&completion(2))
+        );
+        let kind = rdma::session::cm::Kind::Disconnected;
+        let (status, id, listener, ird, ord) = (0, 9, 3, 0, 0);
+        let event = CmEvent { kind, status, id, listener, ird, ord, local: None, remote: None };
+        let event = event.encode(b"private").encode().unwrap();
+        assert_eq!(Kind::Connections.about(&event), (9, kind as u8));
     }
 }

@@ -14,6 +14,7 @@ use super::{
     Around, Ask, Carrier, Identifier, Interest, Manager, Phase, Ready, SET_UP_MAX, Token, any,
     canonical, code, config, errno,
 };
+use crate::outlet;
 
 /// What fits into a reply or request, and some of what follows.
 const CHUNK: usize = 2048;
@@ -283,9 +284,9 @@ impl Manager {
         let events = self.ids.get(&listener).map(|listener| listener.events);
         if let (Some(of), Some(events)) = (self.ids.get_mut(&id), events) {
             of.events = events;
-            if !around.outlets.has_room(events) {
-                // The application reads none: it would never hear of it.
-                return Err(ErrorKind::OutOfMemory.into());
+            if !around.outlets.has(events, outlet::Kind::Connections) {
+                // Nobody would ever hear of it.
+                return Err(ErrorKind::NotFound.into());
             }
         }
         self.say_with(around, id, Kind::ConnectRequest, 0, resources, &private_data);
