@@ -11,7 +11,7 @@ use crate::process::{is_installed, is_root, run, run_captured};
 use crate::tree::Tree;
 
 /// A program, or a file, and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 46] = [
+const PROGRAMS: [(&str, &str); 48] = [
     ("ip", "iproute2"),
     ("ping", "iputils-ping"),
     ("iperf3", "iperf3"),
@@ -57,6 +57,8 @@ const PROGRAMS: [(&str, &str); 46] = [
     ("NPopenmpi", "netpipe-openmpi"),
     ("hpcc", "hpcc"),
     ("qemu-system-x86_64", "qemu-system-x86"),
+    ("tgtd", "tgt"),
+    ("iscsi-inq", "libiscsi-bin"),
     ("/usr/include/infiniband/verbs.h", "libibverbs-dev"),
     ("/usr/include/rdma/rdma_cma.h", "librdmacm-dev"),
 ];

@@ -3,6 +3,7 @@
 mod abi;
 mod containers;
 mod files;
+mod iscsi;
 mod lives;
 mod manager;
 mod measured;

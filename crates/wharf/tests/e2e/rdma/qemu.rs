@@ -51,18 +51,18 @@ impl Guest {
     }
 }
 
-/// A folder that QEMU may write to, and that goes with the test.
-struct Folder(PathBuf);
+/// A folder that programs may write to, and that goes with the test.
+pub(super) struct Folder(PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Folder {
+    pub(super) fn new(name: &str) -> Folder {
         let folder = std::env::temp_dir().join(format!("wharf-{name}-{}", std::process::id()));
         fs::create_dir(&folder).unwrap();
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
         Folder(folder)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 }

@@ -9,7 +9,7 @@ use testkit::lab::have;
 use super::library;
 
 /// Programs, and libraries that have a provider of verbs.
-const FILES: [&str; 17] = [
+const FILES: [&str; 19] = [
     "/usr/bin/ibv_devices",
     "/usr/bin/ibv_devinfo",
     "/usr/bin/ib_write_bw",
@@ -26,6 +26,8 @@ const FILES: [&str; 17] = [
     "/usr/bin/qperf",
     "/usr/bin/fio",
     "/usr/bin/qemu-system-x86_64",
+    "/usr/sbin/tgtd",
+    "/usr/lib/x86_64-linux-gnu/libiscsi.so.7",
     "/usr/lib/x86_64-linux-gnu/libfabric.so.1",
 ];
 
@@ -51,6 +53,8 @@ fn what_programs_import_is_exported() {
         "fio",
         "fi_pingpong",
         "qemu-system-x86_64",
+        "tgtd",
+        "iscsi-inq",
     ]) {
         return;
     }
