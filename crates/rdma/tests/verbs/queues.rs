@@ -274,3 +274,29 @@ fn a_message_waits_for_a_receive() {
         assert!(!host.rnic.is_waiting(b));
     }
 }
+
+/// Nothing waits on a stream that has ended: by the application, or by a completion queue that has no room for what came
+/// before the message.
+#[test]
+fn nothing_waits_on_a_stream_that_has_ended() {
+    for overruns in [false, true] {
+        let mut pair = Pair::ready_with(&Setup { cqe: 1, ..Setup::default() });
+        let b = pair.b.qp;
+        pair.b.rnic.let_wait(b, true);
+        let received = if overruns { 2 } else { 1 };
+        for id in 0..received {
+            pair.b.receive(id, &[]);
+        }
+        for id in 0..=received {
+            pair.a.send(id, &[]);
+        }
+        let stream = pair.a.transmit(1 << 16);
+        pair.b.feed(&stream, usize::MAX);
+        assert_eq!(
+            (pair.b.rnic.is_waiting(b), pair.b.state() == State::Rts),
+            (!overruns, !overruns)
+        );
+        pair.b.rnic.modify(b, State::Err).unwrap();
+        assert!(!pair.b.rnic.is_waiting(b));
+    }
+}

@@ -176,7 +176,7 @@ impl QueuePair {
     }
 
     /// Whether what arrives is looked at.
-    fn takes(&self) -> bool {
+    pub(super) fn takes(&self) -> bool {
         matches!(self.state, State::Rts | State::Sqd)
     }
 

@@ -133,7 +133,7 @@ impl QueuePair {
 
     /// See [`Rnic::is_waiting`](crate::Rnic::is_waiting).
     pub(crate) fn is_waiting(&self) -> bool {
-        self.is_waiting
+        self.is_waiting && self.takes()
     }
 
     /// Who asks for memory in this queue pair's name.

@@ -265,8 +265,8 @@ impl Rnic {
     /// A queue pair, in the state [`Reset`](super::State::Reset).
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it names what is not there, the shared queue is of another domain, or it has more than one may
-    /// have; [`Error::Limit`].
+    /// [`Error::Invalid`] if it names what is not there, or it has more than one may have; [`Error::Limit`]. A shared queue
+    /// may be of another domain: its receives are then looked up in that.
     pub fn create_qp(&mut self, config: QpConfig) -> Result<Qp, Error> {
         let limits = self.shared.limits;
         let over = [config.sends > limits.wr, config.receives > limits.wr];

@@ -127,7 +127,8 @@ impl Rnic {
         }
     }
 
-    /// Whether [`receive`](Self::receive) has left a message that waits for a receive when it was called last.
+    /// Whether [`receive`](Self::receive) has left a message that waits for a receive when it was called last, and the
+    /// stream has not ended since.
     pub fn is_waiting(&self, qp: Qp) -> bool {
         self.qps.get(qp).is_some_and(|queue_pair| queue_pair.is_waiting())
     }
