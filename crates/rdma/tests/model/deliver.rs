@@ -41,9 +41,22 @@ fn double(bytes: &[u8], at: usize) -> u64 {
     u64::from(word(bytes, at)) << 32 | u64::from(word(bytes, at + 4))
 }
 
+/// Fields are added each by itself; a bit of `ends` is the highest of its field (RFC 7306 section 5.1.1).
+fn fetch_add(value: u64, add: u64, ends: u64) -> u64 {
+    let (mut sum, mut first) = (0, 0);
+    for bit in 0..64 {
+        if bit == 63 || ends >> bit & 1 == 1 {
+            let mask = (((1u128 << (bit - first + 1)) - 1) as u64) << first;
+            sum |= (value & mask).wrapping_add(add & mask) & mask;
+            first = bit + 1;
+        }
+    }
+    sum
+}
+
 impl Side {
     /// A segment of the peer's, which sends what its own model lets it: only what is wrong by this side's state is
-    /// to be found.
+    /// to be found. If it waits for a receive, it is as if it had not come yet.
     pub(crate) fn got(&mut self, qp: usize, segment: &Segment) -> Result<(), String> {
         if !matches!(self.qps[qp].phase, Phase::Open | Phase::Closing) {
             return Ok(());
@@ -51,6 +64,10 @@ impl Side {
         if std::mem::take(&mut self.qps[qp].held) {
             let name = self.names.qps[qp];
             self.tell(Event::Established(name));
+        }
+        if self.waits_for_receive(qp, segment) {
+            self.qps[qp].waiting = true;
+            return Ok(());
         }
         let written = match segment.opcode {
             0 => None,
@@ -68,6 +85,18 @@ impl Side {
             _ => return Err(format!("nobody sends this: {segment:?}")),
         }
         Ok(())
+    }
+
+    /// It begins a message, which is not the ready message, there is no receive for it, and that is no error.
+    fn waits_for_receive(&mut self, qp: usize, segment: &Segment) -> bool {
+        let of = &mut self.qps[qp];
+        let begins = matches!(segment.opcode, 3..=6 | 8 | 9) && of.coming.is_none();
+        let is_ready = of.awaits == Some(Rtr::Send)
+            && segment.opcode == 3
+            && segment.last
+            && segment.payload.is_empty();
+        let posted = if of.srq { self.srq.len() } else { of.rq.len() };
+        of.waits && begins && !is_ready && posted == 0
     }
 
     fn got_write(&mut self, qp: usize, segment: &Segment, stag: u32, offset: u64) {
@@ -152,7 +181,7 @@ impl Side {
         let mut places = Vec::new();
         let mut from = 0;
         for (sge, skip, len) in Self::parts(&coming.recv.sges, coming.got, len) {
-            match self.check_local(qp, &sge, skip, len, LOCAL_WRITE) {
+            match self.check_receive(qp, &sge, skip, len) {
                 Ok(place) => places.push((place, from, from + len as usize)),
                 Err(_) => {
                     // What was found well before is placed.
@@ -254,8 +283,7 @@ impl Side {
         let [a, b, c, d] = [20, 28, 36, 44].map(|at| double(bytes, at));
         let original = u64::from_ne_bytes(self.load(place, 8).try_into().unwrap());
         let value = match word(bytes, 0) {
-            // Only whole words are asked for here.
-            0 => original.wrapping_add(a),
+            0 => fetch_add(original, a, b),
             _ if (original ^ c) & d == 0 => original & !b | a & b,
             _ => original,
         };

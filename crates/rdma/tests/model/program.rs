@@ -39,7 +39,7 @@ pub(crate) fn step(run: &mut Run, report: &mut Report) -> Result<(), String> {
             run.poll(side, which, count)
         }
         52..=54 => {
-            register(run, side, false);
+            register(run, side, None);
             Ok(())
         }
         55 => deregister(run, side),
@@ -59,9 +59,18 @@ pub(crate) fn step(run: &mut Run, report: &mut Report) -> Result<(), String> {
         59 if run.rng.once_in(8) => close(run, side, connection),
         60 if run.rng.once_in(20) => abort(run, side, connection),
         61 if run.rng.once_in(20) => {
-            run.end(connection);
-            run.compare(0, connection)?;
-            run.compare(1, connection)
+            report.lost += 1;
+            run.lose(side, connection)
+        }
+        62 if run.rng.once_in(20) => {
+            report.destroyed += 1;
+            run.destroy(side, connection)
+        }
+        61 => run.hears(connection),
+        62 if run.fault(2) => {
+            let waits = run.rng.once_in(2);
+            run.let_wait(side, connection, waits);
+            Ok(())
         }
         _ if run.is_closed(connection) => anew(run, connection, report),
         _ => Ok(()),
@@ -86,18 +95,18 @@ fn count_ends(run: &Run, side: usize, which: usize, count: usize, report: &mut R
     }
 }
 
-/// A region, a window or room for fast registration.
-pub(crate) fn register(run: &mut Run, side: usize, plain: bool) {
-    let access = match (plain, run.rng.below(4)) {
+/// A region, a window or room for fast registration; or a plain region of that domain.
+pub(crate) fn register(run: &mut Run, side: usize, plain: Option<usize>) {
+    let access = match (plain.is_some(), run.rng.below(4)) {
         (true, _) | (_, 0) => Access::ALL,
         (_, 1) => Access::LOCAL_WRITE.and(Access::REMOTE_WRITE),
         (_, 2) => Access::REMOTE_READ,
         _ => Access::LOCAL_WRITE.and(Access::WINDOW_BIND).and(Access::REMOTE_ATOMIC),
     };
-    let which = if plain { 0 } else { run.rng.below(4) };
-    let domain = usize::from(!plain && run.rng.once_in(12));
+    let which = if plain.is_some() { 0 } else { run.rng.below(4) };
+    let domain = plain.unwrap_or_else(|| usize::from(run.rng.once_in(3)));
     let host = &mut run.hosts[side];
-    if host.model.regions.len() > 12 {
+    if host.model.regions.len() > 16 {
         return;
     }
     let pd = host.pds[domain];
@@ -175,8 +184,8 @@ fn some_stag(run: &mut Run, side: usize) -> Option<u32> {
     Some(if run.fault(40) { stag ^ 1 } else { stag })
 }
 
-/// A place in a region of a side's, for so many bytes; now and then one that is none.
-fn place(run: &mut Run, side: usize, len: u32, needed: u32) -> (u32, u64) {
+/// A place in a region of a side's domain, for so many bytes; now and then one that is none.
+fn place(run: &mut Run, (side, pd): (usize, usize), len: u32, needed: u32) -> (u32, u64) {
     if run.fault(60) {
         return (run.rng.next() as u32, run.rng.next());
     }
@@ -189,7 +198,7 @@ fn place(run: &mut Run, side: usize, len: u32, needed: u32) -> (u32, u64) {
         let is_local = needed & !(LOCAL_WRITE | WINDOW_BIND) == 0;
         let is_window = matches!(region.kind, Kind::Window(_));
         let is_good = region.valid
-            && region.pd == 0
+            && region.pd == pd
             && region.access & needed == needed
             && !(is_local && is_window);
         if !is_good && !run.fault(12) {
@@ -204,7 +213,7 @@ fn place(run: &mut Run, side: usize, len: u32, needed: u32) -> (u32, u64) {
 }
 
 /// Elements of own memory, and their bytes together.
-fn elements(run: &mut Run, side: usize, most: u64, needed: u32) -> (Vec<Sge>, u32) {
+fn elements(run: &mut Run, of: (usize, usize), most: u64, needed: u32) -> (Vec<Sge>, u32) {
     let count = run.rng.below(u64::from(SGES) + 1);
     let mut sges = Vec::new();
     for _ in 0..count.min(most) {
@@ -213,7 +222,7 @@ fn elements(run: &mut Run, side: usize, most: u64, needed: u32) -> (Vec<Sge>, u3
             1 => 300 + run.rng.below(2500),
             _ => run.rng.below(64),
         } as u32;
-        let (lkey, addr) = place(run, side, len, needed);
+        let (lkey, addr) = place(run, of, len, needed);
         sges.push(Sge { addr, len, lkey });
     }
     let len = sges.iter().map(|sge| sge.len).sum();
@@ -221,13 +230,14 @@ fn elements(run: &mut Run, side: usize, most: u64, needed: u32) -> (Vec<Sge>, u3
 }
 
 fn post(run: &mut Run, side: usize, connection: usize) -> Result<(), String> {
-    let peer = 1 - side;
+    let own = (side, domain(run, side, connection));
+    let peer = (1 - side, domain(run, 1 - side, connection));
     let (mut sges, mut inline) = (Vec::new(), None);
     let kind = run.rng.below(16);
     let work = match kind {
         0..=4 => {
             let any;
-            (sges, any) = elements(run, side, u64::from(SGES), 0);
+            (sges, any) = elements(run, own, u64::from(SGES), 0);
             if run.rng.once_in(3) {
                 let count = run.rng.below(u64::from(INLINE) + 1);
                 let bytes: Vec<u8> = (0..count).map(|_| run.rng.next() as u8).collect();
@@ -235,7 +245,7 @@ fn post(run: &mut Run, side: usize, connection: usize) -> Result<(), String> {
             }
             let len = inline.as_ref().map_or(any, |bytes| bytes.len() as u32);
             let (stag, offset) = place(run, peer, len, REMOTE_WRITE);
-            let receives = ready_to_receive(run, peer, connection);
+            let receives = ready_to_receive(run, peer.0, connection);
             if run.rng.once_in(4) && (receives || run.fault(10)) {
                 let immediate = (run.rng.next() as u32).to_ne_bytes();
                 Work::WriteImmediate { stag, offset, immediate }
@@ -244,36 +254,32 @@ fn post(run: &mut Run, side: usize, connection: usize) -> Result<(), String> {
             }
         }
         5..=9 => {
-            if !ready_to_receive(run, peer, connection) && !run.fault(10) {
-                return receive(run, peer, connection);
+            if !ready_to_receive(run, peer.0, connection) && !run.fault(10) {
+                return receive(run, peer.0, connection);
             }
-            (sges, _) = elements(run, side, u64::from(SGES), 0);
+            (sges, _) = elements(run, own, u64::from(SGES), 0);
             let invalidate = if run.rng.once_in(8) { Some(target(run, peer)) } else { None };
             let invalidate = invalidate.filter(|stag| *stag != 0x100 || run.fault(10));
             Work::Send { invalidate }
         }
         10..=11 => {
             let len;
-            (sges, len) = elements(run, side, 1, LOCAL_WRITE);
+            (sges, len) = elements(run, own, 1, LOCAL_WRITE);
             let (stag, offset) = place(run, peer, len, REMOTE_READ);
             Work::Read { stag, offset }
         }
         12 => {
-            let (lkey, addr) = place(run, side, 8, LOCAL_WRITE);
+            let (lkey, addr) = place(run, own, 8, LOCAL_WRITE);
             sges = vec![Sge { addr, len: 8, lkey }];
             let (stag, offset) = place(run, peer, 8, REMOTE_ATOMIC);
-            let operation = if run.rng.once_in(2) {
-                Operation::fetch_add(run.rng.next())
-            } else {
-                Operation::compare_swap(run.rng.below(3), run.rng.next())
-            };
+            let operation = operation(run);
             let offset = if run.fault(30) { offset } else { offset & !7 };
             Work::Atomic { stag, offset, operation }
         }
-        13 => bind(run, side),
-        14 => fast_register(run, side),
+        13 => bind(run, own),
+        14 => fast_register(run, own),
         _ => {
-            let stag = target(run, side);
+            let stag = target(run, own);
             if stag == 0x100 && !run.fault(10) {
                 return Ok(());
             }
@@ -287,6 +293,26 @@ fn post(run: &mut Run, side: usize, connection: usize) -> Result<(), String> {
         local_fence: run.rng.once_in(12),
     };
     post_work(run, side, connection, work, sges, inline, flags)
+}
+
+/// An atomic operation, with masks or without.
+fn operation(run: &mut Run) -> Operation {
+    let (add, mask) = (run.rng.next(), run.rng.next() & run.rng.next());
+    match run.rng.below(4) {
+        0 => Operation::fetch_add(add),
+        1 => Operation::FetchAdd { add, mask },
+        2 => Operation::compare_swap(run.rng.below(3), run.rng.next()),
+        _ => {
+            // Of a few bits, so that they are often equal.
+            let (compare, compare_mask) = (run.rng.next(), 1 << run.rng.below(64));
+            Operation::CompareSwap { compare, compare_mask, swap: add, swap_mask: mask }
+        }
+    }
+}
+
+/// The domain of a queue pair.
+fn domain(run: &Run, side: usize, connection: usize) -> usize {
+    run.hosts[side].model.qps[connection].pd
 }
 
 fn post_work(
@@ -318,6 +344,7 @@ fn post_work(
             Ok(())
         }
         Phase::Closing => Err(Error::State),
+        Phase::Gone => Err(Error::Invalid),
         Phase::Failing(_) | Phase::Over => {
             let completion = host.model.ended(connection, &wr, Status::Flushed);
             host.model.complete_send(connection, completion);
@@ -345,20 +372,21 @@ fn like(run: &mut Run, side: usize, is: impl Fn(&Region) -> bool) -> Option<u32>
 /// More receives are posted than messages are on their way for them.
 fn ready_to_receive(run: &Run, side: usize, connection: usize) -> bool {
     let model = &run.hosts[side].model;
-    let posted = if connection == 1 { model.srq.len() } else { model.qps[connection].rq.len() };
+    let of = &model.qps[connection];
+    let posted = if of.srq { model.srq.len() } else { of.rq.len() };
     let takes = |wr: &&Wr| matches!(wr.work, Work::Send { .. } | Work::WriteImmediate { .. });
     let sender = &run.hosts[1 - side].model.qps[connection];
-    posted > sender.sq.iter().filter(takes).count() + run.messages_to(side, connection)
+    of.waits || posted > sender.sq.iter().filter(takes).count() + run.messages_to(side, connection)
 }
 
-fn bind(run: &mut Run, side: usize) -> Work {
+fn bind(run: &mut Run, (side, pd): (usize, usize)) -> Work {
     let is_free = |region: &Region| match region.kind {
-        Kind::Window(kind) => region.pd == 0 && (kind == WindowKind::One || !region.valid),
+        Kind::Window(kind) => region.pd == pd && (kind == WindowKind::One || !region.valid),
         _ => false,
     };
     let window = like(run, side, is_free);
     let len = if run.rng.once_in(5) { 0 } else { 1 + run.rng.below(2000) };
-    let (region, offset) = place(run, side, len as u32, WINDOW_BIND | LOCAL_WRITE);
+    let (region, offset) = place(run, (side, pd), len as u32, WINDOW_BIND | LOCAL_WRITE);
     let is_fit = window.is_some() && region != 0x100;
     if !is_fit && !run.fault(10) {
         return Work::Write { stag: 0, offset: 0 };
@@ -373,9 +401,9 @@ fn bind(run: &mut Run, side: usize) -> Work {
     Work::Bind(Bind { window: next_key(window), region, offset, len, access: a.and(b) })
 }
 
-fn fast_register(run: &mut Run, side: usize) -> Work {
+fn fast_register(run: &mut Run, (side, pd): (usize, usize)) -> Work {
     let is_free = |region: &Region| {
-        matches!(region.kind, Kind::Fast { .. }) && !region.valid && region.pd == 0
+        matches!(region.kind, Kind::Fast { .. }) && !region.valid && region.pd == pd
     };
     let Some(stag) = like(run, side, is_free) else { return Work::Write { stag: 0, offset: 0 } };
     let memory = memory(run, side);
@@ -386,19 +414,22 @@ fn fast_register(run: &mut Run, side: usize) -> Work {
 }
 
 /// What can be invalidated; 0x100 if there is nothing.
-fn target(run: &mut Run, side: usize) -> u32 {
+fn target(run: &mut Run, (side, pd): (usize, usize)) -> u32 {
     let is = |region: &Region| {
         let kind = matches!(region.kind, Kind::Fast { .. } | Kind::Window(WindowKind::Two));
-        kind && region.valid && region.pd == 0 && region.access & !LOCAL_WRITE != 0
+        kind && region.valid && region.pd == pd && region.access & !LOCAL_WRITE != 0
     };
     like(run, side, is).unwrap_or(0x100)
 }
 
-fn receive(run: &mut Run, side: usize, connection: usize) -> Result<(), String> {
-    let (mut sges, _) = elements(run, side, u64::from(SGES), LOCAL_WRITE);
+pub(crate) fn receive(run: &mut Run, side: usize, connection: usize) -> Result<(), String> {
+    let srq = run.hosts[side].model.qps[connection].srq;
+    // A shared queue is of the first domain.
+    let of = (side, if srq { 0 } else { domain(run, side, connection) });
+    let (mut sges, _) = elements(run, of, u64::from(SGES), LOCAL_WRITE);
     // Mostly large enough.
     if !run.fault(12) {
-        let (lkey, addr) = place(run, side, BYTES as u32 / 2, LOCAL_WRITE);
+        let (lkey, addr) = place(run, of, BYTES as u32 / 2, LOCAL_WRITE);
         let long = Sge { addr, len: BYTES as u32 / 2, lkey };
         sges.truncate(usize::from(SGES) - 1);
         sges.push(long);
@@ -408,7 +439,7 @@ fn receive(run: &mut Run, side: usize, connection: usize) -> Result<(), String> 
     let host = &mut run.hosts[side];
     let request = RecvRequest { wr_id: id, sges: &sges };
     let recv = Recv { id, sges: sges.clone() };
-    let (is, expected) = if connection == 1 {
+    let (is, expected) = if srq {
         let is = host.rnic.post_srq_recv(host.model.names.srq, &request);
         let is_full = host.model.srq.len() == DEPTH;
         if !is_full {
@@ -425,6 +456,7 @@ fn receive(run: &mut Run, side: usize, connection: usize) -> Result<(), String> 
                 of.rq.push_back(recv);
                 Ok(())
             }
+            Phase::Gone => Err(Error::Invalid),
             Phase::Failing(_) | Phase::Over => {
                 let (wr_id, status) = (id, Status::Flushed);
                 let completion = Completion { wr_id, qp: name, status, ..Completion::default() };
@@ -487,6 +519,7 @@ fn close(run: &mut Run, side: usize, connection: usize) -> Result<(), String> {
             of.phase = Phase::Closing;
             Ok(())
         }
+        Phase::Gone => Err(Error::Invalid),
         _ => Err(Error::State),
     };
     if is == expected { Ok(()) } else { Err(format!("disconnect: {is:?}, not {expected:?}")) }
@@ -496,7 +529,10 @@ fn close(run: &mut Run, side: usize, connection: usize) -> Result<(), String> {
 fn abort(run: &mut Run, side: usize, connection: usize) -> Result<(), String> {
     run.say(|| format!("{side}.{connection} abort"));
     let host = &mut run.hosts[side];
-    host.rnic.modify(host.model.names.qps[connection], State::Err).unwrap();
+    let is = host.rnic.modify(host.model.names.qps[connection], State::Err);
+    if host.model.qps[connection].phase == Phase::Gone {
+        return if is == Err(Error::Invalid) { Ok(()) } else { Err(format!("modify: {is:?}")) };
+    }
     let model = &mut host.model;
     if matches!(model.qps[connection].phase, Phase::Open | Phase::Closing) {
         model.flush(connection, None, None);

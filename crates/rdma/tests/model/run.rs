@@ -2,7 +2,7 @@
 
 use rdma::Status;
 use rdma::mpa::{Config, RtrKinds};
-use rdma::verbs::{Completion, Event, Limits, QpConfig, Rnic, State};
+use rdma::verbs::{Completion, Error, Event, Limits, QpConfig, Rnic, State};
 
 use crate::program;
 use crate::rng::Rng;
@@ -10,7 +10,7 @@ use crate::side::{Cq, Names, Phase, Qp, Side};
 use crate::tap::{Segment, Tap};
 use crate::world::{Ram, negotiate};
 
-pub(crate) const CONNECTIONS: usize = 2;
+pub(crate) const CONNECTIONS: usize = 4;
 pub(crate) const DEPTH: usize = 12;
 pub(crate) const SGES: u8 = 3;
 pub(crate) const INLINE: u32 = 96;
@@ -29,12 +29,30 @@ pub(crate) struct Pipe {
     seen: usize,
     /// The writer closes.
     closed: bool,
+    /// The reader is gone: what is written goes nowhere.
+    is_dead: bool,
 }
 
 impl Pipe {
     fn new(markers: bool, crc: bool) -> Self {
         let tap = Tap::new(markers, crc);
-        Self { tap, bytes: Vec::new(), segments: Vec::new(), done: 0, seen: 0, closed: false }
+        let (bytes, segments) = (Vec::new(), Vec::new());
+        Self { tap, bytes, segments, done: 0, seen: 0, closed: false, is_dead: false }
+    }
+
+    /// Of what has not been seen, no more than so many bytes arrive.
+    pub(crate) fn cut(&mut self, kept: usize) {
+        self.bytes.truncate(self.seen + kept);
+        let end = self.done + self.bytes.len() as u64;
+        self.segments.retain(|segment| segment.end <= end);
+    }
+
+    /// Nobody reads it any more.
+    pub(crate) fn lead_nowhere(&mut self) {
+        self.is_dead = true;
+        self.seen = 0;
+        self.bytes.clear();
+        self.segments.clear();
     }
 }
 
@@ -44,6 +62,8 @@ pub(crate) struct Host {
     pub(crate) rnic: Rnic,
     pub(crate) ram: Ram,
     pub(crate) pds: [rdma::verbs::Pd; 2],
+    /// What the queue pairs are made with.
+    pub(crate) configs: Vec<QpConfig>,
     pub(crate) model: Side,
     pub(crate) handles: u64,
 }
@@ -52,11 +72,13 @@ pub(crate) struct Run {
     pub(crate) rng: Rng,
     pub(crate) hosts: [Host; 2],
     /// By connection, from the first host and from the second.
-    pipes: Vec<[Pipe; 2]>,
+    pub(crate) pipes: Vec<[Pipe; 2]>,
     pub(crate) ids: u64,
     /// How seldom it does what ends a stream.
     calm: u64,
     trace: bool,
+    /// How often a message was found to wait.
+    waits: u64,
 }
 
 /// What a run was worth.
@@ -68,31 +90,35 @@ pub(crate) struct Report {
     pub(crate) terminates: u64,
     pub(crate) streams: u64,
     pub(crate) atomics: u64,
+    /// Messages that have met no receive and waited, queue pairs destroyed, and streams that one side has lost first.
+    pub(crate) waits: u64,
+    pub(crate) destroyed: u64,
+    pub(crate) lost: u64,
 }
 
 fn host(secret: u8, rng: &mut Rng) -> Host {
     let mut rnic = Rnic::new(Limits::default(), [secret; 16]);
     let pds = [rnic.alloc_pd().unwrap(), rnic.alloc_pd().unwrap()];
     // Now and then a queue is too short.
-    let depths = [0, 1].map(|_| if rng.once_in(6) { 3 + rng.below(6) } else { 200 } as usize);
+    let depths = [0, 1].map(|_| if rng.once_in(12) { 3 + rng.below(6) } else { 400 } as usize);
     let cqs = depths.map(|depth| rnic.create_cq(depth as u32).unwrap());
     let srq = rnic.create_srq(pds[0], DEPTH as u32, SGES).unwrap();
-    let qps = (0..CONNECTIONS).map(|index| {
-        let config = QpConfig {
-            pd: pds[0],
-            send_cq: cqs[0],
-            receive_cq: cqs[1],
-            srq: (index == 1).then_some(srq),
-            sends: DEPTH as u32,
-            receives: DEPTH as u32,
-            send_sges: SGES,
-            receive_sges: SGES,
-            inline: INLINE,
-            signal_all: false,
-        };
-        rnic.create_qp(config).unwrap()
+    // Two of them share a receive queue, which is of the first domain; all share the completion queues.
+    let domains = [0, 0, 1, rng.below(2) as usize];
+    let configs = (0..CONNECTIONS).map(|index| QpConfig {
+        pd: pds[domains[index]],
+        send_cq: cqs[0],
+        receive_cq: cqs[1],
+        srq: (index % 2 == 1).then_some(srq),
+        sends: DEPTH as u32,
+        receives: DEPTH as u32,
+        send_sges: SGES,
+        receive_sges: SGES,
+        inline: INLINE,
+        signal_all: false,
     });
-    let qps: Vec<_> = qps.collect();
+    let configs: Vec<_> = configs.collect();
+    let qps = configs.iter().map(|config| rnic.create_qp(*config).unwrap()).collect();
     let model = Side {
         names: Names { qps, cqs, srq },
         regions: Vec::new(),
@@ -100,37 +126,10 @@ fn host(secret: u8, rng: &mut Rng) -> Host {
         cqs: depths.map(|depth| Cq { depth, ..Cq::default() }),
         srq: Default::default(),
         srq_limit: 0,
-        qps: (0..CONNECTIONS).map(|index| fresh(index == 1)).collect(),
+        qps: (0..CONNECTIONS).map(|index| Qp::fresh(domains[index], index % 2 == 1)).collect(),
         events: Vec::new(),
     };
-    Host { rnic, ram: Ram::default(), pds, model, handles: 0 }
-}
-
-fn fresh(srq: bool) -> Qp {
-    Qp {
-        phase: Phase::Over,
-        sq: Default::default(),
-        rq: Default::default(),
-        coming: None,
-        responses: Default::default(),
-        tagged: None,
-        written: None,
-        msn_out: [1; 4],
-        held: false,
-        ready: None,
-        awaits: None,
-        ready_read: false,
-        ird: 0,
-        ord: 0,
-        mulpdu: 0,
-        srq,
-        responds_next: true,
-        chosen: false,
-        chosen_own: false,
-        overrun: false,
-        closed: false,
-        connected: false,
-    }
+    Host { rnic, ram: Ram::default(), pds, configs, model, handles: 0 }
 }
 
 /// RFC 5044 section 4.5, by its words.
@@ -146,10 +145,10 @@ impl Run {
         let pipes = (0..CONNECTIONS).map(|_| [Pipe::new(false, false), Pipe::new(false, false)]);
         let pipes = pipes.collect();
         let calm = rng.pick(&[1, 10, 100]);
-        let mut run = Self { rng, hosts, pipes, ids: 1, calm, trace };
+        let mut run = Self { rng, hosts, pipes, ids: 1, calm, trace, waits: 0 };
         for side in 0..2 {
-            for _ in 0..3 {
-                program::register(&mut run, side, true);
+            for domain in [0, 0, 0, 1, 1] {
+                program::register(&mut run, side, Some(domain));
             }
         }
         for connection in 0..CONNECTIONS {
@@ -194,6 +193,8 @@ impl Run {
         let order = if swapped { [1, 0] } else { [0, 1] };
         for (side, negotiated) in order.into_iter().zip([&here, &there]) {
             let emss = self.rng.pick(&[150, 200, 536, 1448, 3000]) + self.rng.below(9) as usize;
+            self.make_again(side, connection);
+            let waits = self.rng.once_in(2);
             let host = &mut self.hosts[side];
             let name = host.model.names.qps[connection];
             for state in [State::Reset, State::Init] {
@@ -201,11 +202,8 @@ impl Run {
             }
             host.rnic.start(name, negotiated, emss).unwrap();
             // Type 2 windows of the queue pair as it was go with it.
-            for region in &mut host.model.regions {
-                if region.qp == Some(connection) {
-                    (region.valid, region.of, region.qp) = (false, None, None);
-                }
-            }
+            host.model.forget(connection);
+            let was = &host.model.qps[connection];
             let is_responder = negotiated.role == rdma::mpa::Role::Responder;
             host.model.qps[connection] = Qp {
                 phase: Phase::Open,
@@ -216,9 +214,12 @@ impl Run {
                 ord: usize::from(negotiated.ord),
                 mulpdu: mulpdu(emss, negotiated.markers_out),
                 connected: true,
-                ..fresh(connection == 1)
+                ..Qp::fresh(was.pd, was.srq)
             };
             self.pipes[connection][side] = Pipe::new(negotiated.markers_out, negotiated.crc);
+            if waits {
+                self.let_wait(side, connection, true);
+            }
         }
         self.say(|| format!("connect {connection}: {here:?} {there:?} {order:?}"));
     }
@@ -251,7 +252,11 @@ impl Run {
             let wanted = host.rnic.wants_transmit(name);
             let room = host.rnic.fpdu_len(name).max(64) + self.rng.below(4000) as usize;
             let mut buffer = vec![0xee; room];
-            let sent = host.rnic.transmit(name, &mut buffer, &mut host.ram).unwrap();
+            let sent = host.rnic.transmit(name, &mut buffer, &mut host.ram);
+            if host.model.qps[connection].phase == Phase::Gone {
+                return if sent.is_err() { Ok(()) } else { Err("what is gone sends".to_owned()) };
+            }
+            let sent = sent.unwrap();
             if self.trace {
                 println!("{side}.{connection} wanted {wanted}, {sent:?}");
             }
@@ -272,6 +277,9 @@ impl Run {
                 host.model.wrote(connection, segment)?;
             }
             pipe.segments.extend(segments);
+            if pipe.is_dead {
+                pipe.lead_nowhere();
+            }
             let model = &mut host.model;
             let found = host.rnic.state(name) == Ok(State::Sqe) && !model.is_failing(connection);
             if found && !model.qps[connection].overrun {
@@ -330,27 +338,40 @@ impl Run {
             slices.push(slice);
             rest = more;
         }
-        let done = host.rnic.receive(name, &slices, &mut host.ram).unwrap();
-        if done > pipe.seen {
-            return Err(format!("{done} of {} bytes are done with", pipe.seen));
+        let done = host.rnic.receive(name, &slices, &mut host.ram);
+        if host.model.qps[connection].phase == Phase::Gone {
+            pipe.lead_nowhere();
+            return if done.is_err() { Ok(()) } else { Err("what is gone receives".to_owned()) };
         }
+        let done = done.unwrap();
         let end = pipe.done + pipe.seen as u64;
         let whole = pipe.segments.iter().take_while(|segment| segment.end <= end).count();
-        for segment in pipe.segments.drain(..whole) {
-            host.model.got(connection, &segment)?;
+        // Where the first FPDU begins that is not done with.
+        let (mut taken, mut until) = (0, pipe.done);
+        host.model.qps[connection].waiting = false;
+        for segment in &pipe.segments[..whole] {
+            host.model.got(connection, segment)?;
+            if host.model.qps[connection].waiting {
+                break;
+            }
+            (taken, until) = (taken + 1, segment.end);
         }
         host.model.check_overrun(connection);
-        let is_open = matches!(host.model.qps[connection].phase, Phase::Open | Phase::Closing);
-        // An FPDU that is there is done with; after an error all is.
-        let last = pipe.segments.first();
+        let of = &mut host.model.qps[connection];
+        if !matches!(of.phase, Phase::Open | Phase::Closing) {
+            // After an error all is done with, and nothing waits.
+            (taken, until) = (whole, end);
+        }
+        self.waits += u64::from(of.waiting);
+        if pipe.done + done as u64 != until {
+            return Err(format!("{done} bytes are done with, not {}", until - pipe.done));
+        }
+        pipe.segments.drain(..taken);
         pipe.done += done as u64;
         pipe.seen -= done;
         pipe.bytes.drain(..done);
-        if is_open && last.is_some_and(|segment| segment.end <= pipe.done + pipe.seen as u64) {
-            return Err("an FPDU is there and was left".to_owned());
-        }
-        if self.trace && done > 0 {
-            println!("{side}.{connection} < {done} bytes, {whole} segments");
+        if self.trace {
+            println!("{side}.{connection} < {done} bytes, {taken} of {whole} segments");
         }
         self.compare(side, connection)
     }
@@ -377,7 +398,8 @@ impl Run {
 
     /// Nobody sends any more.
     pub(crate) fn is_over(&self, connection: usize) -> bool {
-        let over = |host: &Host| host.model.qps[connection].phase == Phase::Over;
+        let over =
+            |host: &Host| matches!(host.model.qps[connection].phase, Phase::Over | Phase::Gone);
         self.hosts.iter().all(over)
     }
 
@@ -393,15 +415,20 @@ impl Run {
     /// States, queues, events and memory are those of the model.
     pub(crate) fn compare(&mut self, side: usize, connection: usize) -> Result<(), String> {
         let host = &mut self.hosts[side];
-        let state = host.rnic.state(host.model.names.qps[connection]).unwrap();
+        let state = host.rnic.state(host.model.names.qps[connection]);
         let expected = match host.model.qps[connection].phase {
-            Phase::Open => State::Rts,
-            Phase::Closing => State::Sqd,
-            Phase::Failing(_) => State::Sqe,
-            Phase::Over => State::Err,
+            Phase::Open => Ok(State::Rts),
+            Phase::Closing => Ok(State::Sqd),
+            Phase::Failing(_) => Ok(State::Sqe),
+            Phase::Over => Ok(State::Err),
+            Phase::Gone => Err(Error::Invalid),
         };
         if state != expected {
             return Err(format!("{side}.{connection} is in {state:?}, not {expected:?}"));
+        }
+        let waiting = host.model.qps[connection].waiting;
+        if host.rnic.is_waiting(host.model.names.qps[connection]) != waiting {
+            return Err(format!("{side}.{connection}: waiting should be {waiting}"));
         }
         for (cq, name) in host.model.cqs.iter().zip(host.model.names.cqs) {
             let (is, should) = (host.rnic.cq_len(name), cq.entries.len());
@@ -458,9 +485,10 @@ impl Run {
             let result = program::step(&mut self, &mut report);
             result.map_err(|law| format!("step {step}: {law}"))?;
         }
-        for _ in 0..40 {
+        for _ in 0..60 {
             for connection in 0..CONNECTIONS {
                 for side in 0..2 {
+                    self.serve(side, connection)?;
                     self.transmit(side, connection, false)?;
                     self.deliver(1 - side, connection, usize::MAX / 2)?;
                 }
@@ -468,20 +496,23 @@ impl Run {
         }
         for connection in 0..CONNECTIONS {
             for side in 0..2 {
-                if self.waiting(side, connection) > 0 {
+                let is_waiting = self.hosts[side].model.qps[connection].waiting;
+                let left = self.pipes[connection][1 - side].segments.len();
+                if self.waiting(side, connection) > 0 || is_waiting || left > 0 {
                     return Err("it does not come to rest".to_owned());
                 }
             }
         }
         for side in 0..2 {
             for which in 0..2 {
-                self.poll(side, which, 400)?;
+                self.poll(side, which, 800)?;
             }
             let counters = self.hosts[side].rnic.counters();
             report.messages += counters.messages_in;
             report.terminates += counters.terminates_out;
             report.atomics += counters.atomics;
         }
+        report.waits += self.waits;
         Ok(report)
     }
 }

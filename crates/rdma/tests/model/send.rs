@@ -422,7 +422,7 @@ impl Side {
                 let Kind::Fast { most } = region.kind else { return Err(()) };
                 let writes = of.access.grants(rdma::verbs::Access::REMOTE_WRITE)
                     || of.access.grants(rdma::verbs::Access::REMOTE_ATOMIC);
-                let is_well = region.pd == 0
+                let is_well = region.pd == self.qps[qp].pd
                     && !region.valid
                     && (1..=most).contains(&of.len)
                     && of.iova.checked_add(of.len).is_some()
@@ -439,7 +439,7 @@ impl Side {
             Work::Bind(of) => {
                 let window = self.find(of.window).ok_or(())?;
                 let Kind::Window(kind) = self.regions[window].kind else { return Err(()) };
-                if self.regions[window].pd != 0 {
+                if self.regions[window].pd != self.qps[qp].pd {
                     return Err(());
                 }
                 if kind == WindowKind::Two && (self.regions[window].valid || of.len == 0) {
@@ -486,7 +486,7 @@ impl Side {
         if !region.valid || region.stag != stag {
             return Err(Why::Stag);
         }
-        if region.pd != 0 || region.qp.is_some_and(|of| of != qp) {
+        if region.pd != self.qps[qp].pd || region.qp.is_some_and(|of| of != qp) {
             return Err(Why::Other);
         }
         match region.kind {

@@ -101,12 +101,19 @@ pub(crate) enum Phase {
     /// A Terminate for this cause is to be sent.
     Failing(Cause),
     Over,
+    /// The queue pair is destroyed.
+    Gone,
 }
 
 /// A queue pair with its stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Qp {
     pub(crate) phase: Phase,
+    /// One of two domains.
+    pub(crate) pd: usize,
+    /// A message that meets no receive waits for one, and whether one does.
+    pub(crate) waits: bool,
+    pub(crate) waiting: bool,
     pub(crate) sq: VecDeque<Wr>,
     pub(crate) rq: VecDeque<Recv>,
     pub(crate) coming: Option<Coming>,
@@ -170,7 +177,54 @@ pub(crate) struct Side {
     pub(crate) events: Vec<Event>,
 }
 
+impl Qp {
+    /// One that is not connected.
+    pub(crate) fn fresh(pd: usize, srq: bool) -> Self {
+        Self {
+            phase: Phase::Over,
+            pd,
+            waits: false,
+            waiting: false,
+            sq: Default::default(),
+            rq: Default::default(),
+            coming: None,
+            responses: Default::default(),
+            tagged: None,
+            written: None,
+            msn_out: [1; 4],
+            held: false,
+            ready: None,
+            awaits: None,
+            ready_read: false,
+            ird: 0,
+            ord: 0,
+            mulpdu: 0,
+            srq,
+            responds_next: true,
+            chosen: false,
+            chosen_own: false,
+            overrun: false,
+            closed: false,
+            connected: false,
+        }
+    }
+
+    /// What is left of it when it is destroyed.
+    pub(crate) fn gone(&self) -> Self {
+        Self { phase: Phase::Gone, ..Self::fresh(self.pd, self.srq) }
+    }
+}
+
 impl Side {
+    /// Type 2 windows of a queue pair go with it.
+    pub(crate) fn forget(&mut self, qp: usize) {
+        for region in &mut self.regions {
+            if region.qp == Some(qp) {
+                (region.valid, region.of, region.qp) = (false, None, None);
+            }
+        }
+    }
+
     pub(crate) fn find(&self, stag: u32) -> Option<usize> {
         self.regions.iter().position(|region| region.stag >> 8 == stag >> 8)
     }
@@ -184,12 +238,23 @@ impl Side {
         len: u64,
         rights: u32,
     ) -> Result<(u64, u64), Why> {
+        self.check_in(self.qps[qp].pd, qp, stag, offset, len, rights)
+    }
+
+    fn check_in(
+        &self,
+        pd: usize,
+        qp: usize,
+        stag: u32,
+        offset: u64,
+        len: u64,
+        rights: u32,
+    ) -> Result<(u64, u64), Why> {
         let region = self.find(stag).map(|at| &self.regions[at]).ok_or(Why::Stag)?;
         if !region.valid || region.stag != stag {
             return Err(Why::Stag);
         }
-        // All queue pairs are of the first domain.
-        if region.pd != 0 || region.qp.is_some_and(|of| of != qp) {
+        if region.pd != pd || region.qp.is_some_and(|of| of != qp) {
             return Err(Why::Other);
         }
         let (first, end) = (u128::from(offset), u128::from(offset) + u128::from(len));
@@ -214,12 +279,36 @@ impl Side {
         len: u32,
         rights: u32,
     ) -> Result<(u64, u64), Why> {
+        self.check_local_in(self.qps[qp].pd, qp, sge, skip, len, rights)
+    }
+
+    /// A receive's memory: that of a shared queue is of the queue's domain, the first.
+    pub(crate) fn check_receive(
+        &self,
+        qp: usize,
+        sge: &Sge,
+        skip: u32,
+        len: u32,
+    ) -> Result<(u64, u64), Why> {
+        let pd = if self.qps[qp].srq { 0 } else { self.qps[qp].pd };
+        self.check_local_in(pd, qp, sge, skip, len, LOCAL_WRITE)
+    }
+
+    fn check_local_in(
+        &self,
+        pd: usize,
+        qp: usize,
+        sge: &Sge,
+        skip: u32,
+        len: u32,
+        rights: u32,
+    ) -> Result<(u64, u64), Why> {
         let is_window = |at: usize| matches!(self.regions[at].kind, Kind::Window(_));
         if self.find(sge.lkey).is_some_and(is_window) {
             return Err(Why::Stag);
         }
         let addr = sge.addr.checked_add(u64::from(skip)).ok_or(Why::Wrap)?;
-        self.check(qp, sge.lkey, addr, u64::from(len), rights)
+        self.check_in(pd, qp, sge.lkey, addr, u64::from(len), rights)
     }
 
     pub(crate) fn store(&mut self, (memory, at): (u64, u64), bytes: &[u8]) {
@@ -357,6 +446,7 @@ impl Side {
         of.responses.clear();
         of.ready = None;
         of.ready_read = false;
+        of.waiting = false;
         (of.chosen, of.chosen_own) = (false, false);
     }
 
