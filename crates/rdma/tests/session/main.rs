@@ -1,6 +1,7 @@
 //! Sessions: what an application posts into the shared memory is done, and nothing that it writes there does harm.
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
+mod clock;
 mod ends;
 mod hostile;
 mod messages;
@@ -236,5 +237,14 @@ proptest! {
     #[test]
     fn anything_in_the_shared_memory(bytes in proptest::collection::vec(any::<u8>(), 0..1500)) {
         hostile::run(&mut Bytes(&bytes));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn each_armed_queue_is_told_once_and_in_time(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+        clock::run(&mut Bytes(&bytes));
     }
 }
