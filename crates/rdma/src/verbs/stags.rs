@@ -112,7 +112,7 @@ mod tests {
     extern crate std;
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     proptest! {
         #[test]
@@ -142,9 +142,17 @@ mod tests {
     fn another_secret_gives_other_stags() {
         let draw = |secret| {
             let mut stags = Stags::new(64, [secret; 16]);
-            (0..64).map(|place| index(stags.draw(place))).collect::<std::vec::Vec<_>>()
+            (0..64).map(|place| stags.draw(place)).collect::<std::vec::Vec<_>>()
         };
         let (a, b) = (draw(1), draw(2));
+        // The first key is as random as the index: 64 of 256 values meet seldom.
+        for of in [&a, &b] {
+            let keys: BTreeSet<u32> = of.iter().map(|stag| stag & 0xff).collect();
+            assert!(keys.len() > 40, "{keys:?}");
+        }
+        let same = a.iter().zip(&b).filter(|(a, b)| **a & 0xff == **b & 0xff).count();
+        assert!(same < 8, "{same} keys are the same with another secret");
+        let [a, b] = [a, b].map(|of| of.into_iter().map(index).collect::<std::vec::Vec<_>>());
         assert!(a.iter().all(|index| !b.contains(index)));
         let steps = a.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) < 256).count();
         assert!(steps < 3, "{a:?}");

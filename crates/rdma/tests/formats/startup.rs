@@ -128,3 +128,22 @@ fn data_before_the_reply() {
     let refused = Responder::new(Config::default()).receive(&request);
     assert_eq!(refused, Err(StartupError::Early));
 }
+
+/// RFC 6581 section 9: only revision 2 has the bit S and the fields of IRD and ORD. With revision 1 private data begin
+/// behind the header, the bit is zero, and the reply is as the request.
+#[test]
+fn revision_1_has_no_fields_of_revision_2() {
+    let initiator = Initiator::new(Config { revision: 1, ..Config::default() });
+    let request = initiator.request(b"asks").unwrap();
+    let waiting = Responder::new(Config::default()).receive(&request).unwrap().unwrap();
+    assert_eq!(waiting.private_data, b"asks");
+    let (accepts, there) = waiting.accept(4, 5, b"says").unwrap();
+    let rejects = waiting.reject(b"says").unwrap();
+    for (frame, data) in [(&request, b"asks"), (&accepts, b"says"), (&rejects, b"says")] {
+        // Flags without S and the reserved bits, the revision, the length.
+        assert_eq!((frame[16] & 0x1f, frame[17], &frame[18..20]), (0, 1, &[0, 4][..]));
+        assert_eq!(&frame[20..], data);
+    }
+    let here = initiator.receive(&accepts).unwrap().unwrap().negotiated;
+    assert_eq!((here.rtr, there.rtr), (None, None));
+}
