@@ -224,6 +224,8 @@ impl Memory for Remote {
 
     fn atomic(&mut self, memory: Handle, offset: u64, operation: Operation) -> Result<u64, Fault> {
         let at = address(memory, offset);
+        // Before the turn, so that nobody else waits for whoever has the file.
+        let _alone = self.memory.files.find(at).map(|(file, at)| atomic::alone(file, at));
         let mut tries = 1;
         loop {
             let (turn, mut value) = (ATOMIC.begin(), [0; 8]);

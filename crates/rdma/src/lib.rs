@@ -43,7 +43,7 @@
 //! under way. So a region that [`Rnic::deregister`] has returned is not touched any more.
 //!
 //! A device with several threads gives each its own `Rnic`s. What it shares between them is the lock around
-//! [`Memory::atomic`], which makes atomic operations atomic for the whole host.
+//! [`Memory::atomic`], which does atomic operations one after the other.
 //!
 //! # What the device promises
 //! - Bytes of a stream come in order, each once, until `stream_ended`.

@@ -101,6 +101,46 @@ impl MemoryFile {
         let most = self.len()?.saturating_sub(at);
         vectored::write(&self.file, at, bytes, most)
     }
+
+    /// Locks the eight bytes at this offset against others that ask by this call, in any process; `None` if one has them. It
+    /// is a lock of the open file description, far behind the file's end: locks that programs have of the file are others.
+    ///
+    /// # Errors
+    /// What fcntl(2) says: `EBADF` for a file that may not be written.
+    pub fn lock(&self, at: u64) -> io::Result<Option<Locked<'_>>> {
+        match self.set_lock(at, libc::F_WRLCK) {
+            Ok(()) => Ok(Some(Locked { file: self, at })),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn set_lock(&self, at: u64, kind: libc::c_int) -> io::Result<()> {
+        const BEHIND: u64 = 1 << 62;
+        // SAFETY: all-zero is a valid flock.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        lock.l_type = kind as libc::c_short;
+        lock.l_whence = libc::SEEK_SET as libc::c_short;
+        lock.l_start = (BEHIND | (at % BEHIND)) as libc::off_t;
+        lock.l_len = 8;
+        // SAFETY: `lock` is one flock that the kernel reads; the descriptor is open.
+        let done =
+            unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+        check(done).map(drop)
+    }
+}
+
+/// Bytes that are locked until this is dropped.
+#[derive(Debug)]
+pub struct Locked<'a> {
+    file: &'a MemoryFile,
+    at: u64,
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let _ = self.file.set_lock(self.at, libc::F_UNLCK);
+    }
 }
 
 #[cfg(test)]
@@ -168,6 +208,17 @@ mod tests {
         assert_eq!(memory.write(4096, &[b"x"]).unwrap(), 0);
         assert_eq!(file.metadata().unwrap().len(), 10);
         assert!(!memory.has(0, 11));
+    }
+
+    #[test]
+    fn bytes_are_locked_by_one() {
+        let file = memfd(4096);
+        let (one, other) = (given(&file).unwrap(), given(&file).unwrap());
+        let locked = one.lock(64).unwrap();
+        assert!(locked.is_some() && other.lock(64).unwrap().is_none());
+        assert!(other.lock(72).unwrap().is_some());
+        drop(locked);
+        assert!(other.lock(64).unwrap().is_some());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Atomic operations of all processes of a device, one after the other.
+//! Atomic operations of all processes of a device, one after the other; those on a file also of all devices.
 //!
 //! Each reads and writes memory of a program's own, which may be slow to come, or never come: a page of a file system
 //! that does not answer. Others do not wait for that: after some time they go on.
@@ -6,9 +6,25 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use sys::memory_file::{Locked, MemoryFile};
+
 /// How long others wait for an operation. It is longer than a busy machine keeps a thread from its CPU: if an operation
 /// that is only late were passed over, memory that both programs share would lose one of the two.
 const WAIT_MAX: Duration = Duration::from_millis(100);
+
+/// The bytes of a file, which devices of other processes may have as well: no other does an operation on them meanwhile.
+/// Whoever has them is waited for as long as for a turn; `None` if that was not enough.
+pub(super) fn alone(file: &MemoryFile, at: u64) -> Option<Locked<'_>> {
+    const REST: Duration = Duration::from_micros(50);
+    let begun = Instant::now();
+    loop {
+        match file.lock(at) {
+            Ok(Some(locked)) => return Some(locked),
+            Ok(None) if begun.elapsed() < WAIT_MAX => std::thread::sleep(REST),
+            _ => return None,
+        }
+    }
+}
 
 /// Whose turn it is.
 #[derive(Debug)]

@@ -113,3 +113,24 @@ fn a_file_is_not_written_after_its_application_has_become_another() {
     server.line_with("untouched");
     assert!(server.wait().status.success());
 }
+
+/// Two programs that share a file, each with a device of its own.
+#[test]
+fn atomic_operations_on_a_file_are_one_after_the_other_on_the_whole_host() {
+    const TIMES: u64 = 30_000;
+    let Some(peer) = Peer::new("added") else { return };
+    let file = Kept::new("/dev/shm", "added");
+    let ports = ["5001", "5002"];
+    let servers = ports.map(|port| peer.serve_of_at(port, file.path(), "fork"));
+    let clients = ports.map(|port| peer.call_at(port, "add"));
+    peer.go();
+    for mut client in clients {
+        assert_eq!(client.line_with("added"), format!("added {TIMES}"));
+        assert!(client.wait().status.success());
+    }
+    for server in servers {
+        end(server);
+    }
+    let number = *fs::read(file.path()).unwrap().first_chunk().unwrap();
+    assert_eq!(u64::from_ne_bytes(number), 2 * TIMES);
+}

@@ -51,9 +51,13 @@ impl Peer {
 
     /// A server with memory of this kind.
     pub(super) fn serve_of(&self, memory: &str, more: &str) -> Program {
+        self.serve_of_at(PORT, memory, more)
+    }
+
+    pub(super) fn serve_of_at(&self, port: &str, memory: &str, more: &str) -> Program {
         let memory = format!("MEMORY={memory}");
-        let words = ["env", &memory, &self.program(), "serve", PORT, more];
-        self.pair.serve(PORT.parse().unwrap(), &words)
+        let words = ["env", &memory, &self.program(), "serve", port, more];
+        self.pair.serve(port.parse().unwrap(), &words)
     }
 
     /// A client that does `what`, once it is connected. It begins when the file `go` is there.

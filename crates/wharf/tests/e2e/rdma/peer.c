@@ -182,6 +182,38 @@ static int call(const char *host, const char *port)
 	return 0;
 }
 
+/* Adds one so many times to the peer's first number, several at once. */
+static int add(const char *host, const char *port)
+{
+	enum { TIMES = 30000, AT_ONCE = 8 };
+	struct window window = { 0, 0 };
+	struct rdma_cm_id *id = connect_to(host, port, &window);
+	struct ibv_sge sge = { (uintptr_t)buffer, 8, mr->lkey };
+	struct ibv_send_wr wr = {
+		.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .sg_list = &sge, .num_sge = 1,
+		.send_flags = IBV_SEND_SIGNALED,
+	}, *bad;
+	struct ibv_wc wc;
+	int posted = 0, done = 0;
+	wr.wr.atomic.remote_addr = window.addr;
+	wr.wr.atomic.compare_add = 1;
+	wr.wr.atomic.rkey = window.rkey;
+	while (access(getenv("GO"), F_OK))
+		usleep(1000);
+	while (done < TIMES) {
+		for (; posted < TIMES && posted - done < AT_ONCE; posted++)
+			CHECK(ibv_post_send(id->qp, &wr, &bad) == 0);
+		int count = ibv_poll_cq(cq, 1, &wc);
+		CHECK(count >= 0);
+		CHECK(count == 0 || wc.status == IBV_WC_SUCCESS);
+		done += count;
+	}
+	printf("added %d\n", done);
+	CHECK(rdma_disconnect(id) == 0);
+	expect(RDMA_CM_EVENT_DISCONNECTED, NULL);
+	return 0;
+}
+
 static int leave(const char *host, const char *port)
 {
 	struct window window = { 0, 0 };
@@ -337,6 +369,8 @@ int main(int argc, char **argv)
 		return serve(argv[2], argv[3], argv);
 	if (!strcmp(argv[1], "call"))
 		return call(argv[2], argv[3]);
+	if (!strcmp(argv[1], "add"))
+		return add(argv[2], argv[3]);
 	if (!strcmp(argv[1], "leave"))
 		return leave(argv[2], argv[3]);
 	return wait_for_end(argv[2], argv[3]);
