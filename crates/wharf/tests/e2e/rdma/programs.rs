@@ -225,7 +225,7 @@ fn what_iwarp_has_not_ends_soon() {
     let calls: [&[&str]; 5] = [
         &["udaddy", "-s", &to],
         &["mckey", "-m", "239.1.1.1"],
-        &["rdma_xclient", "-s", &to],
+        &["rdma_xclient", "-s", &to, "-c", "x"],
         &["ibv_ud_pingpong", "-g", "0"],
         &["rdma_xserver", "-c", "x"],
     ];

@@ -9,12 +9,16 @@ use testkit::lab::have;
 use super::library;
 
 /// Programs, and libraries that have a provider of verbs.
-const FILES: [&str; 19] = [
+const FILES: [&str; 26] = [
     "/usr/bin/ibv_devices",
     "/usr/bin/ibv_devinfo",
     "/usr/bin/ib_write_bw",
+    "/usr/bin/ib_write_lat",
+    "/usr/bin/ib_read_bw",
     "/usr/bin/ib_read_lat",
     "/usr/bin/ib_send_bw",
+    "/usr/bin/ib_send_lat",
+    "/usr/bin/ib_atomic_bw",
     "/usr/bin/ib_atomic_lat",
     "/usr/bin/rping",
     "/usr/bin/ucmatose",
@@ -23,6 +27,9 @@ const FILES: [&str; 19] = [
     "/usr/bin/udaddy",
     "/usr/bin/mckey",
     "/usr/bin/rdma_xclient",
+    "/usr/bin/rdma_xserver",
+    "/usr/bin/ibv_rc_pingpong",
+    "/usr/bin/ibv_ud_pingpong",
     "/usr/bin/qperf",
     "/usr/bin/fio",
     "/usr/bin/qemu-system-x86_64",
