@@ -4,6 +4,7 @@ mod abi;
 mod containers;
 mod files;
 mod iscsi;
+mod ends;
 mod lives;
 mod manager;
 mod measured;

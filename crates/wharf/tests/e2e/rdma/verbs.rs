@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use testkit::lab::{have, wait_until};
+use testkit::lab::{Program, have, wait_until};
 
 use super::{Pair, as_user, build};
 use crate::setup::Ip;
@@ -70,23 +70,16 @@ fn usage(pid: u32) -> (usize, usize, u64) {
     (count("fd"), count("task"), resident)
 }
 
-/// `WHARF_RDMA_KILLS=500` is the long run: 10,000 connections, and each twentieth ends with its process.
-#[test]
-fn nothing_is_left_of_processes_that_are_killed() {
+/// Runs programs of a device's again and again; it has no more descriptors, threads and memory in the end than it had after a
+/// fourth of them.
+pub(super) fn leave_nothing(device: &Program, rounds: u32, mut run: impl FnMut()) {
     /// What may come and go of memory that is kept for the next.
     const SLACK: u64 = 2048;
-    let Some(verbs) = Built::new("verbs.c", "kills") else { return };
-    let Some(pair) = Pair::new(&[]) else { return };
-    let kills = std::env::var("WHARF_RDMA_KILLS").map_or(16, |kills| kills.parse().unwrap());
-    let mut device = pair.client.spawn(&mut as_user(&["rdma"]));
-    device.line_with("serves");
-    let (program, to) = (verbs.path(), Ip::V4.client().to_string());
     let mut before = None;
-    for round in 0..kills {
-        let ended = pair.call(&[&program, &to, "19"]);
-        assert!(!ended.status.success() && ended.stdout.ends_with("killed\n"), "{ended}");
+    for round in 0..rounds {
+        run();
         // The first ones fill what is kept.
-        if round == kills / 4 {
+        if round == rounds / 4 {
             assert!(wait_until(|| usage(device.id()).1 <= 2), "{:?}", usage(device.id()));
             before = Some(usage(device.id()));
         }
@@ -97,4 +90,21 @@ fn nothing_is_left_of_processes_that_are_killed() {
         now.0 <= files && now.1 <= threads && now.2 <= memory + SLACK
     };
     assert!(wait_until(is_as_before), "{before:?}, then {:?}", usage(device.id()));
+    let after = usage(device.id());
+    eprintln!("{rounds} rounds: {before:?} after a fourth of them, {after:?} after all");
+}
+
+/// `WHARF_RDMA_KILLS=500` is the long run: 10,000 connections, and each twentieth ends with its process.
+#[test]
+fn nothing_is_left_of_processes_that_are_killed() {
+    let Some(verbs) = Built::new("verbs.c", "kills") else { return };
+    let Some(pair) = Pair::new(&[]) else { return };
+    let kills = std::env::var("WHARF_RDMA_KILLS").map_or(16, |kills| kills.parse().unwrap());
+    let mut device = pair.client.spawn(&mut as_user(&["rdma"]));
+    device.line_with("serves");
+    let (program, to) = (verbs.path(), Ip::V4.client().to_string());
+    leave_nothing(&device, kills, || {
+        let ended = pair.call(&[&program, &to, "19"]);
+        assert!(!ended.status.success() && ended.stdout.ends_with("killed\n"), "{ended}");
+    });
 }
