@@ -10,6 +10,7 @@ mod manager;
 mod measured;
 mod mpi;
 mod nic;
+mod operations;
 mod programs;
 mod qemu;
 mod service;
