@@ -1,7 +1,8 @@
-//! Programs of the tests' own that have connections with themselves: operations that others do not use.
+//! Programs of the tests' own that have connections with themselves: operations that others do not use, and random
+//! calls.
 
-use super::Pair;
 use super::verbs::Built;
+use super::{Pair, as_user};
 use crate::setup::Ip;
 
 /// Runs a program to its end; its last line.
@@ -24,4 +25,24 @@ fn operations_that_programs_do_not_use_are_as_specified() {
 fn what_is_destroyed_waits_for_acknowledgements() {
     let Some(last) = last_line("waits.c", "waits", &[]) else { return };
     assert_eq!(last, "all");
+}
+
+/// `WHARF_RDMA_SEEDS=100` tries so many seeds.
+#[test]
+fn random_calls_leave_a_session_that_works() {
+    const ROUNDS: &str = "40";
+    const CALLS: &str = "200";
+    let seeds = std::env::var("WHARF_RDMA_SEEDS").map_or(1, |seeds| seeds.parse().unwrap());
+    let Some(program) = Built::new("random.c", "random") else { return };
+    let Some(pair) = Pair::new(&[]) else { return };
+    let own = Ip::V4.client().to_string();
+    // One device, which all of them leave as it was.
+    let mut device = pair.client.spawn(&mut as_user(&["rdma"]));
+    device.line_with("serves");
+    for seed in 1..=seeds {
+        let ended = pair.call(&[&program.path(), &own, &seed.to_string(), ROUNDS, CALLS]);
+        assert!(ended.status.success(), "seed {seed}: {ended}");
+        assert!(ended.stdout.starts_with("calls "), "seed {seed}: {ended}");
+    }
+    assert!(device.runs());
 }
