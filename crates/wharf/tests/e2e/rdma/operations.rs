@@ -1,5 +1,7 @@
-//! Programs of the tests' own that have connections with themselves: operations that others do not use, and random
-//! calls.
+//! Programs of the tests' own that have connections with themselves: operations that others do not use, random calls, and
+//! what calls cost.
+
+use serde_json::Value;
 
 use super::verbs::Built;
 use super::{Pair, as_user};
@@ -45,4 +47,26 @@ fn random_calls_leave_a_session_that_works() {
         assert!(ended.stdout.starts_with("calls "), "seed {seed}: {ended}");
     }
     assert!(device.runs());
+}
+
+/// A message needs no system call, but one that wakes a device which sleeps.
+#[test]
+fn messages_need_no_system_call_while_the_device_is_awake() {
+    let Some(program) = Built::new("calls.c", "calls") else { return };
+    let Some(pair) = Pair::new(&[]) else { return };
+    let mut device = pair.client.spawn(&mut as_user(&["rdma"]));
+    device.line_with("serves");
+    let (own, pid) = (Ip::V4.client().to_string(), device.id().to_string());
+    let mut run = pair.run(&[&program.path(), &own, &pid, "1000"]);
+    let mut calls = pair.client.spawn(&mut run);
+    let line = calls.line_with("rings");
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let rings: u64 = words[1].parse().unwrap();
+    assert_eq!(words[2..4], ["others", "0"], "{line}");
+    let told = pair.client.output(&mut as_user(&["rdma", "stats", "--json"]));
+    assert!(told.status.success(), "{told}");
+    let told: Value = serde_json::from_str(&told.stdout).unwrap();
+    let waits = told["processes"][0]["counters"]["waits"].as_u64().unwrap();
+    // How often it sleeps depends on what else the machine does.
+    assert!(rings <= waits, "{line}, {waits} waits");
 }
