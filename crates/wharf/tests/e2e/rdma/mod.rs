@@ -5,6 +5,7 @@ mod containers;
 mod files;
 mod iscsi;
 mod ends;
+mod limits;
 mod lives;
 mod manager;
 mod measured;
