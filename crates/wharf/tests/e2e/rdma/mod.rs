@@ -2,9 +2,9 @@
 
 mod abi;
 mod containers;
+mod ends;
 mod files;
 mod iscsi;
-mod ends;
 mod limits;
 mod lives;
 mod manager;
@@ -15,6 +15,7 @@ mod operations;
 mod programs;
 mod qemu;
 mod service;
+mod settings;
 mod symbols;
 mod verbs;
 
@@ -36,6 +37,10 @@ struct Pair {
     wharfs: Vec<Program>,
     client: Host,
     server: Host,
+    /// Programs keep the rights of the tests.
+    is_root: bool,
+    /// The client's programs run at the server, too.
+    is_one_host: bool,
     /// Namespaces of wharf and the program, and those of the program alone: words of unshare(1), or none.
     pod: &'static [&'static str],
     container: &'static [&'static str],
@@ -72,7 +77,10 @@ fn as_user(words: &[&str]) -> Command {
 fn within(namespaces: &[&str], words: &[&str]) -> Command {
     let wharf = wharf();
     let program = wharf.get_program().to_str().unwrap();
-    let mut command = ordinary(&[namespaces, &[program], words].concat());
+    with_libraries(ordinary(&[namespaces, &[program], words].concat()))
+}
+
+fn with_libraries(mut command: Command) -> Command {
     // A device's, where a NIC runs.
     command.env("WHARF_LIBRARY", crate::handoff::library());
     command.env("WHARF_RDMA_LIBRARY", library()).env_remove("RUST_BACKTRACE");
@@ -104,12 +112,18 @@ impl Pair {
     }
 
     fn of(wharfs: Vec<Program>, client: Host, server: Host) -> Pair {
-        Pair { wharfs, client, server, pod: &[], container: &[], begun_anew: Cell::new(0) }
+        let (is_root, is_one_host) = (false, false);
+        let begun_anew = Cell::new(0);
+        Pair { wharfs, client, server, is_root, is_one_host, pod: &[], container: &[], begun_anew }
     }
 
     fn run(&self, words: &[&str]) -> Command {
-        let mut run = within(self.pod, &["run", "--rdma", "--"]);
-        run.args(self.container).args(words).env_remove("WHARF_RDMA");
+        let mut run = match self.is_root {
+            true => with_libraries(wharf()),
+            false => within(self.pod, &[]),
+        };
+        run.args(["run", "--rdma", "--"]).args(self.container).args(words);
+        run.env_remove("WHARF_RDMA");
         run
     }
 
@@ -124,7 +138,8 @@ impl Pair {
 
     /// A program of the client's, to its end.
     fn call(&self, words: &[&str]) -> Ended {
-        self.client.output(&mut self.run(words))
+        let host = if self.is_one_host { &self.server } else { &self.client };
+        host.output(&mut self.run(words))
     }
 
     /// Server and client to their ends, which are good.

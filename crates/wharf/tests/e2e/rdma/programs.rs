@@ -22,6 +22,11 @@ fn server() -> String {
 #[test]
 fn the_device_is_listed() {
     let Some(pair) = Pair::new(&["ibv_devices", "ibv_devinfo"]) else { return };
+    devices(&pair);
+}
+
+/// What there is, by each program that lists it.
+pub(super) fn devices(pair: &Pair) {
     let listed = pair.call(&["ibv_devices"]);
     assert!(listed.status.success() && listed.stdout.contains("wharf0"), "{listed}");
     let shown = pair.call(&["ibv_devinfo", "-v"]);
@@ -80,53 +85,91 @@ fn rows(output: &str) -> Vec<(u64, u64)> {
     output.lines().filter_map(numbers).collect()
 }
 
-#[test]
-fn perftest_measures_each_operation() {
-    let names = ["ib_write", "ib_read", "ib_send", "ib_atomic"];
-    let names = names.map(|name| ["bw", "lat"].map(|kind| format!("{name}_{kind}")));
-    let names: Vec<&str> = names.iter().flatten().map(String::as_str).collect();
-    let Some(pair) = Pair::new(&names) else { return };
-    for name in &names {
-        let shown = perftest(&pair, &[name, "-R", "-n", "500"]);
+/// Programs of perftest.
+pub(super) const PERFTESTS: [&str; 8] = [
+    "ib_write_bw",
+    "ib_write_lat",
+    "ib_read_bw",
+    "ib_read_lat",
+    "ib_send_bw",
+    "ib_send_lat",
+    "ib_atomic_bw",
+    "ib_atomic_lat",
+];
+
+/// Two bytes to 8 MB.
+fn all_sizes(pair: &Pair, name: &str) {
+    let shown = perftest(pair, &[name, "-R", "-a", "-n", "5"]);
+    assert_eq!(rows(&shown).len(), 23, "{name}: {shown}");
+}
+
+/// Both ways, by several queue pairs.
+fn many(pair: &Pair, name: &str) {
+    // Atomics are of 8 bytes.
+    let size: &[&str] = if name.contains("atomic") { &[] } else { &["-s", "4096"] };
+    let shown = perftest(pair, &[&[name, "-R", "-n", "200", "-b", "-q", "8"], size].concat());
+    assert_eq!(rows(&shown).len(), 1, "{name}: {shown}");
+}
+
+fn each_operation(pair: &Pair) {
+    for name in PERFTESTS {
+        let shown = perftest(pair, &[name, "-R", "-n", "500"]);
         assert_eq!(rows(&shown).last().map(|row| row.1), Some(500), "{name}: {shown}");
     }
+    ["ib_write_bw", "ib_read_bw", "ib_send_bw"].iter().for_each(|name| many(pair, name));
     // Not sends by events (-e): there perftest waits for an event that comes of no completion, but of its peer's credit.
-    let more: [&[&str]; 5] = [
-        &["ib_write_bw", "-R", "-n", "200", "-b", "-q", "8", "-s", "4096"],
-        &["ib_read_bw", "-R", "-n", "200", "-b", "-q", "8", "-s", "4096"],
-        &["ib_send_bw", "-R", "-n", "200", "-b", "-q", "8", "-s", "4096"],
+    let more: [&[&str]; 2] = [
         // One queue pair: with several perftest gives credit to that which posted a receive, not to that which used it.
         &["ib_send_bw", "-R", "-n", "500", "--use-srq", "-q", "1"],
         &["ib_read_bw", "-R", "-n", "200", "-e"],
     ];
     for words in more {
-        let shown = perftest(&pair, words);
+        let shown = perftest(pair, words);
         assert_eq!(rows(&shown).len(), 1, "{words:?}: {shown}");
-    }
-    for name in ["ib_write_bw", "ib_read_lat", "ib_send_bw"] {
-        // Two bytes to 8 MB.
-        let shown = perftest(&pair, &[name, "-R", "-a", "-n", "5"]);
-        assert_eq!(rows(&shown).len(), 23, "{name}: {shown}");
     }
 }
 
-/// Pings of so many bytes, each compared.
+#[test]
+fn perftest_measures_each_operation() {
+    let Some(pair) = Pair::new(&PERFTESTS) else { return };
+    each_operation(&pair);
+    ["ib_write_bw", "ib_read_lat", "ib_send_bw"].iter().for_each(|name| all_sizes(&pair, name));
+}
+
+/// As above, and all sizes of whatever has more than one.
+pub(super) fn perftests(pair: &Pair) {
+    each_operation(pair);
+    many(pair, "ib_atomic_bw");
+    PERFTESTS[..6].iter().for_each(|name| all_sizes(pair, name));
+}
+
+/// 30 pings of so many bytes, each compared.
 pub(super) fn rping(pair: &Pair, ip: Ip, size: &str) {
-    let to = ip.server().to_string();
-    let words = ["-a", &to, "-V", "-v", "-C", "30", "-S", size];
+    pings(pair, ip, size, 30);
+}
+
+/// So many pings of so many bytes.
+pub(super) fn pings(pair: &Pair, ip: Ip, size: &str, count: usize) {
+    let (to, times) = (ip.server().to_string(), count.to_string());
+    let words = ["-a", &to, "-V", "-v", "-C", &times, "-S", size];
     let (of_server, of_client) =
         ([&["rping", "-s"], &words[..]].concat(), [&["rping", "-c"], &words[..]].concat());
     let (_, client) = pair.both(RPING, &of_server, &of_client);
     let pings = client.stdout.lines().filter(|line| line.starts_with("ping data: rdma"));
-    assert_eq!(pings.count(), 30, "{client}");
+    assert_eq!(pings.count(), count, "{client}");
 }
 
 #[test]
 fn rping_validates_what_it_writes_and_reads() {
     let Some(pair) = Pair::new(&["rping"]) else { return };
+    rpings(&pair);
+}
+
+/// Its modes.
+pub(super) fn rpings(pair: &Pair) {
     for ip in Ip::BOTH {
         for size in ["64", "1000", "65000"] {
-            rping(&pair, ip, size);
+            rping(pair, ip, size);
         }
     }
     let to = server();
@@ -145,10 +188,14 @@ fn programs_of_the_connection_manager_run() {
 
 /// Examples of librdmacm's.
 pub(super) fn connection_manager(pair: &Pair) {
+    examples(pair, &["-C", "10", "-c", "4", "-S", "1000"]);
+}
+
+/// The same, with these words for ucmatose.
+pub(super) fn examples(pair: &Pair, words: &[&str]) {
     let to = server();
-    let words = ["-C", "10", "-c", "4", "-S", "1000"];
-    let of_client = [&["ucmatose", "-s", &to], &words[..]].concat();
-    pair.both(CMATOSE, &[&["ucmatose"], &words[..]].concat(), &of_client);
+    let of_client = [&["ucmatose", "-s", &to], words].concat();
+    pair.both(CMATOSE, &[&["ucmatose"], words].concat(), &of_client);
     let (_, client) = pair.both(CMATOSE, &["rdma_server"], &["rdma_client", "-s", &to]);
     assert!(client.stdout.contains("rdma_client: end 0"), "{client}");
 }
@@ -159,20 +206,46 @@ fn storage_and_benchmarks_run() {
     storage(&pair);
 }
 
+/// Half of qperf's tests of reliable connections, and the other half.
+const QPERF: [&str; 6] =
+    ["rc_bw", "rc_bi_bw", "rc_lat", "rc_rdma_read_bw", "rc_rdma_write_lat", "rc_fetch_add_mr"];
+const MORE_OF_QPERF: [&str; 6] = [
+    "rc_rdma_read_lat",
+    "rc_rdma_write_bw",
+    "rc_rdma_write_poll_lat",
+    "rc_compare_swap_mr",
+    "ver_rc_compare_swap",
+    "ver_rc_fetch_add",
+];
+
 /// fio and qperf.
 pub(super) fn storage(pair: &Pair) {
-    let to = server();
-    let job = ["fio", "--name=job", "--ioengine=rdma", "--port=9988", "--bs=64k", "--size=8m"];
-    let hostname = format!("--hostname={to}");
+    fio(pair, &["--verb=write", "--verb=read", "--verb=send"], "8m");
+    qperf(pair, &QPERF);
+}
+
+/// The same, and all that qperf has.
+pub(super) fn all_storage(pair: &Pair) {
+    storage(pair);
+    qperf(pair, &MORE_OF_QPERF);
+}
+
+/// So many bytes by each of these verbs.
+pub(super) fn fio(pair: &Pair, verbs: &[&str], size: &str) {
+    let (hostname, size) = (format!("--hostname={}", server()), format!("--size={size}"));
+    let job = ["fio", "--name=job", "--ioengine=rdma", "--port=9988", "--bs=64k", &size];
     // Whoever writes is the client to fio, also where it reads by RDMA.
     // Its sends, and those of qperf both ways, come before the receives for them are posted.
-    for verb in ["--verb=write", "--verb=read", "--verb=send"] {
+    for verb in verbs {
         let of_client = [&job[..], &[&hostname, verb, "--rw=write"]].concat();
         pair.both(9988, &[&job[..], &["--rw=read"]].concat(), &of_client);
     }
+}
+
+fn qperf(pair: &Pair, tests: &[&str]) {
+    let to = server();
     let _qperf = pair.serve(19_765, &["qperf"]);
-    let tests = ["rc_bw", "rc_bi_bw", "rc_lat", "rc_rdma_read_bw", "rc_rdma_write_lat"];
-    for test in tests.into_iter().chain(["rc_fetch_add_mr"]) {
+    for test in tests {
         // The server of 0.4.11 says its port before it listens there, so that a fast client is rejected.
         let mut shown = None;
         let done = (0..10).any(|_| {
@@ -193,21 +266,28 @@ fn messages_of_libfabric_pass() {
 
 /// Both ways in which libfabric uses verbs.
 pub(super) fn libfabric(pair: &Pair) {
-    let to = server();
+    ping_pong(pair, 20);
+}
+
+/// So many messages of each size.
+pub(super) fn ping_pong(pair: &Pair, count: u32) {
+    let (to, times, passed) = (server(), count.to_string(), format!("={count} "));
     let all_passed = |ended: &Ended| {
-        let sizes = ended.stdout.lines().filter(|line| line.contains("=20 "));
+        let sizes = ended.stdout.lines().filter(|line| line.contains(&passed));
         assert_eq!(sizes.count(), 6, "{ended}");
     };
     // With its bytes checked (-c).
-    let words = |provider, kind| ["fi_pingpong", "-p", provider, "-e", kind, "-I", "20", "-c"];
-    let messages = words("verbs", "msg");
+    fn words<'a>(provider: &'a str, kind: &'a str, times: &'a str) -> [&'a str; 8] {
+        ["fi_pingpong", "-p", provider, "-e", kind, "-I", times, "-c"]
+    }
+    let messages = words("verbs", "msg", &times);
     let (_, client) = pair.both(PINGPONG, &messages, &[&messages[..], &[&to]].concat());
     all_passed(&client);
     // When a peer leaves, ofi_rxm of libfabric 1.17 closes the endpoint below and then looks at its completions: for one of a
     // receive that is unread by then, as on a busy machine, it posts the buffer again at the endpoint that it has freed
     // (rxm_close_conn, rxm_post_recv). All has passed by then.
     let is_rxms = |ended: &Ended| ended.to_string().contains("terminated with signal 11");
-    let datagrams = words("verbs;ofi_rxm", "rdm");
+    let datagrams = words("verbs;ofi_rxm", "rdm", &times);
     let server = pair.serve(PINGPONG, &datagrams);
     let client = pair.call(&[&datagrams[..], &[&to]].concat());
     for ended in [client, server.wait()] {
@@ -216,11 +296,18 @@ pub(super) fn libfabric(pair: &Pair) {
     }
 }
 
-/// Datagrams, multicast, extended connections, and queue pairs that are wired by hand are not of iWARP.
 #[test]
 fn what_iwarp_has_not_ends_soon() {
-    let programs = ["udaddy", "mckey", "rdma_xclient", "ibv_rc_pingpong", "ibv_ud_pingpong"];
-    let Some(pair) = Pair::new(&programs) else { return };
+    let Some(pair) = Pair::new(&NOT_OF_IWARP) else { return };
+    refused(&pair);
+}
+
+/// Datagrams, multicast, extended connections, and queue pairs that are wired by hand.
+pub(super) const NOT_OF_IWARP: [&str; 6] =
+    ["udaddy", "mckey", "rdma_xclient", "rdma_xserver", "ibv_rc_pingpong", "ibv_ud_pingpong"];
+
+/// They end, and say so.
+pub(super) fn refused(pair: &Pair) {
     let to = server();
     let calls: [&[&str]; 5] = [
         &["udaddy", "-s", &to],
