@@ -32,6 +32,14 @@ unsafe fn register(
     iova: u64,
     access: c_uint,
 ) -> *mut ibv_mr {
+    let session = match session() {
+        Ok(session) => session,
+        Err(error) => return none(error),
+    };
+    // Before pages are brought in, which takes as much memory.
+    if length as u64 > session.device.limits.registered {
+        return none(libc::ENOMEM);
+    }
     // Registering brings pages in, as it does where they are pinned.
     if let Err(error) = os::populate(addr, length, access & WRITES != 0) {
         return none(error);
@@ -40,7 +48,7 @@ unsafe fn register(
     let (file, offset) = shared::file(start, len, access & WRITES != 0).unzip();
     let pd_number = (*pd).handle;
     let request = RegisterRequest { pd: pd_number, access, addr: start, len, iova, file: offset };
-    match session().and_then(|session| session.ask_with(&Request::Register(request), file)) {
+    match session.ask_with(&Request::Register(request), file) {
         Ok(reply) => {
             let key = reply.words[0] as u32;
             let (context, handle, lkey, rkey) = ((*pd).context, key, key, key);

@@ -2,6 +2,8 @@
  *
  *   limits ADDRESS fill    makes all that it is given, says "full", and on SIGHUP that one can be made where one has ended
  *   limits ADDRESS write   writes to itself */
+#include <sys/mman.h>
+
 #include "itself.h"
 
 static struct ibv_context *context;
@@ -121,6 +123,17 @@ static void each(struct kind *kinds, int count)
 	printf("empty\n");
 }
 
+/* What is longer than a region may be is refused before a page of it is brought in. */
+static void register_too_much(void)
+{
+	size_t len = limit.max_mr_size + 4096;
+	void *at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (at == MAP_FAILED)
+		return;
+	CHECK(!ibv_reg_mr(pd, at, len, IBV_ACCESS_LOCAL_WRITE) && errno == ENOMEM);
+	CHECK(munmap(at, len) == 0);
+}
+
 int main(int argc, char **argv)
 {
 	CHECK(argc == 3);
@@ -138,6 +151,7 @@ int main(int argc, char **argv)
 	context = listener->verbs;
 	CHECK(ibv_query_device(context, &limit) == 0);
 	CHECK((pd = ibv_alloc_pd(context)) && (cq = ibv_create_cq(context, 1, NULL, NULL, 0)));
+	register_too_much();
 	struct kind numbers[] = {
 		/* Another is that of identifiers. */
 		{ "protection domains", make_pd, end_pd, limit.max_pd - 2 },
