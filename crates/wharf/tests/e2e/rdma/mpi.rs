@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use testkit::lab::{Ended, wait_until};
 
@@ -32,12 +33,16 @@ echo \"$*\" >\"$0.new\" && mv \"$0.new\" \"$0.line\"
 struct Mpi {
     pair: Pair,
     folder: PathBuf,
+    /// One at a time: their processes spin, and all of a user's have their files in one folder of Open MPI's.
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl Mpi {
     /// Between these hosts.
     fn of(pair: Pair) -> Mpi {
         static MADE: AtomicU32 = AtomicU32::new(0);
+        static ALONE: Mutex<()> = Mutex::new(());
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let folder =
             std::env::temp_dir().join(format!("wharf-mpi-{}-{number}", std::process::id()));
@@ -46,7 +51,7 @@ impl Mpi {
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
         fs::write(folder.join("agent"), AGENT).unwrap();
         fs::set_permissions(folder.join("agent"), fs::Permissions::from_mode(0o755)).unwrap();
-        Mpi { pair, folder }
+        Mpi { pair, folder, _alone }
     }
 
     fn path(&self, name: &str) -> String {
