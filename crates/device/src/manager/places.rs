@@ -173,6 +173,13 @@ mod tests {
         lab.epoll.wait(0).unwrap();
         assert_eq!(lab.epoll.ready().count(), 0);
         assert_eq!(asked(&lab.manager), PLACES);
+        // Once in a while it is looked whether there is a place, and noted once that there is none.
+        for _ in 0..3 {
+            lab.manager.rested(&mut Lab::around(&lab.epoll, &mut lab.outlets), listener);
+            lab.epoll.wait(1_000).unwrap();
+            lab.turn();
+        }
+        assert_eq!(lab.manager.full, [listener]);
         // The application has all of its identifiers; one listens.
         for _ in 1..IDS_MAX {
             lab.manager.create(events).unwrap();

@@ -154,7 +154,10 @@ impl Manager {
         while came.len() < 64 && !rests {
             if places.are_taken() || self.places.are_taken() {
                 rests = true;
-                self.full.push(id);
+                // It may be there: a listener that rests is looked at once in a while, too.
+                if !self.full.contains(&id) {
+                    self.full.push(id);
+                }
                 break;
             }
             match listener.accept() {
