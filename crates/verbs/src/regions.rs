@@ -45,7 +45,9 @@ unsafe fn register(
         return none(error);
     }
     let (start, len) = (addr.expose_provenance() as u64, length as u64);
-    let (file, offset) = shared::file(start, len, access & WRITES != 0).unzip();
+    // It opens and reads files, by calls in which a thread may be cancelled.
+    let found = os::uncancelled(|| shared::file(start, len, access & WRITES != 0));
+    let (file, offset) = found.unzip();
     let pd_number = (*pd).handle;
     let request = RegisterRequest { pd: pd_number, access, addr: start, len, iova, file: offset };
     match session.ask_with(&Request::Register(request), file) {
