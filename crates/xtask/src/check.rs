@@ -41,6 +41,7 @@ const STEPS: &[Step] = &[
     },
     Step { name: "docs", what: "the documentation, without warnings", run: cargo::docs },
     Step { name: "fuzz-targets", what: "the fuzz targets compile", run: fuzz::compile },
+    Step { name: "programs", what: "what the tests run is installed", run: programs::install },
     Step { name: "tests", what: "unit and property tests", run: cargo::tests },
     Step {
         name: "loom",
@@ -48,11 +49,6 @@ const STEPS: &[Step] = &[
         run: cargo::loom,
     },
     Step { name: "kept", what: "what exploring once found", run: explore::check },
-    Step {
-        name: "programs",
-        what: "what the end-to-end tests run is installed",
-        run: programs::install,
-    },
     Step {
         name: "e2e",
         what: "end-to-end tests in network namespaces and a browser",

@@ -1,4 +1,4 @@
-//! The programs that the end-to-end tests run, from the distribution's packages.
+//! The programs that the tests run, from the distribution's packages.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
