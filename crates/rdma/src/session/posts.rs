@@ -246,7 +246,14 @@ impl Taken {
         wr_id
     }
 
-    /// Tells the application how many entries are over, if `left` of those that were taken are not.
+    /// All that were taken are over, but the oldest that is not and those behind it: some of them may have completed, as
+    /// those do that are posted while a stream ends.
+    #[inline]
+    pub(super) fn retire_before(&mut self, memory: &[AtomicU64], oldest: Option<u32>) {
+        self.publish_retired(memory, oldest.unwrap_or(self.taken));
+    }
+
+    /// Tells the application how many entries are over, if the newest `left` of those that were taken are not.
     #[inline]
     pub(super) fn retire(&mut self, memory: &[AtomicU64], left: u32) {
         self.publish_retired(memory, self.taken.wrapping_sub(left));

@@ -4,6 +4,7 @@ use std::hint::spin_loop;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use rdma::session::Request;
 use rdma::session::area::Area;
 use rdma::session::completions::Completions;
 use rdma::session::posts::Posts;
@@ -78,4 +79,31 @@ fn a_receive_that_is_posted_while_the_stream_ends_is_flushed() {
         let told: Vec<u64> = std::iter::from_fn(|| completions.poll()).map(|of| of.wr_id).collect();
         assert_eq!(told, (0..posted).collect::<Vec<_>>(), "has rung: {has_rung}");
     }
+}
+
+/// What is posted while the peer is waited for completes at once, and what it waits for has its place still.
+#[test]
+fn what_is_posted_behind_a_disconnect_takes_no_place_of_what_is_outstanding() {
+    let (mut a, mut b) = sides();
+    let read = Work::Read { stag: b.stag, offset: BASE };
+    for wr_id in 0..3 {
+        assert!(a.send(wr_id, read, &[a.sge(0, 8)]));
+    }
+    let asked = a.transmit().unwrap();
+    a.ask(&Request::ModifyQp { qp: a.qp.0, state: State::Sqd as u8 }).unwrap();
+    let write = Work::Write { stag: b.stag, offset: BASE };
+    let posted = (3..100).take_while(|wr_id| {
+        let posted = a.send(*wr_id, write, &[a.sge(0, 8)]);
+        a.transmit().unwrap();
+        posted
+    });
+    assert_eq!(posted.count() as u32, DEPTH - 3);
+    let told: Vec<_> = a.poll().iter().map(|of| (of.wr_id, of.status)).collect();
+    assert_eq!(told, (3..u64::from(DEPTH)).map(|wr_id| (wr_id, FLUSHED)).collect::<Vec<_>>());
+    b.hears(&asked).unwrap();
+    let answer = b.transmit().unwrap();
+    a.hears(&answer).unwrap();
+    let told: Vec<_> = a.poll().iter().map(|of| (of.wr_id, of.status)).collect();
+    assert_eq!(told, [(0, 0), (1, 0), (2, 0)]);
+    assert_eq!(a.sends.retired(), DEPTH);
 }

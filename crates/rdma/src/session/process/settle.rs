@@ -57,7 +57,7 @@ impl Process {
     fn retire_sends(&mut self, memory: &[AtomicU64], qp: Qp) {
         let Process { rnic, qps, .. } = self;
         if let Some(pair) = qps.get_mut(qp.place()).filter(|pair| pair.qp == qp) {
-            pair.sq.retire(memory, rnic.send_len(qp));
+            pair.sq.retire_before(memory, rnic.oldest_send(qp).map(|index| index as u32));
         }
     }
 

@@ -49,7 +49,7 @@ impl QueuePair {
 
     pub(crate) fn refuse_send(&mut self, shared: &mut Shared, wr_id: u64, status: Status) {
         shared.counters.flushed += u64::from(status == Status::Flushed);
-        let is_early = self.send_len() > 0;
+        let is_early = !self.sq.is_empty();
         let completion = Completion { status, is_early, ..self.flushed(wr_id, Done::Send) };
         self.complete_send(shared, completion);
     }
@@ -60,8 +60,8 @@ impl QueuePair {
         self.complete_receive(shared, completion, false);
     }
 
-    pub(crate) fn send_len(&self) -> u32 {
-        self.sq.tail.wrapping_sub(self.sq.head)
+    pub(crate) fn oldest_send(&self) -> Option<u64> {
+        (!self.sq.is_empty()).then(|| self.sq.entry(self.sq.head).wr_id)
     }
 
     pub(crate) fn recv_len(&self) -> u32 {

@@ -91,9 +91,9 @@ impl Rnic {
         Ok(())
     }
 
-    /// Work that is posted to the send queue and has not completed.
-    pub fn send_len(&self, qp: Qp) -> u32 {
-        self.qps.get(qp).map_or(0, |queue_pair| queue_pair.send_len())
+    /// The number of the oldest work that is posted to the send queue and has not completed.
+    pub fn oldest_send(&self, qp: Qp) -> Option<u64> {
+        self.qps.get(qp)?.oldest_send()
     }
 
     /// Receives that are posted to the queue pair's own queue, and that no message has come for.
