@@ -60,7 +60,7 @@ unsafe fn create(
     let receives = area(3).filter(|_| srq.is_null());
     let receives = receives.and_then(|area| Posts::new(area, cap.max_recv_wr, memory));
     let qp_num = reply.words[0] as u32;
-    session()?.set_read(qp_num, 0);
+    session()?.read_none(qp_num);
     let mut base: ibv_qp_ex = std::mem::zeroed();
     if is_extended {
         building::put(&mut base);

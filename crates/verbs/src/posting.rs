@@ -10,7 +10,7 @@ use rdma::verbs::{Access, Bind, Flags, Sge, State, Work};
 
 use crate::abi::*;
 use crate::os;
-use crate::session::{self, lock};
+use crate::session::{self, Side, lock};
 use crate::work_queues::{Queue, of, of_srq, state};
 
 /// Numbers of `ibv_wr_opcode`.
@@ -179,7 +179,9 @@ pub(crate) unsafe fn post(
     }
     let (mut error, before) = (0, posts.posted());
     while !wr.is_null() {
-        if let Err(why) = put_send(posts, (*sges, *inline), &*wr, || session.read((*qp).qp_num)) {
+        if let Err(why) =
+            put_send(posts, (*sges, *inline), &*wr, || session.read((*qp).qp_num, Side::Sends))
+        {
             (*bad, error) = (wr, why);
             break;
         }

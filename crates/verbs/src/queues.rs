@@ -11,7 +11,7 @@ use rdma::session::{Area, Request};
 use crate::abi::*;
 use crate::objects::{Names, acknowledged, ask, code, ends, number, session};
 use crate::os::{self, none};
-use crate::session::lock;
+use crate::session::{Side, lock};
 use crate::work_queues;
 
 /// Completion queues, as the device names them.
@@ -69,6 +69,8 @@ pub(crate) struct Reader {
     completions: Completions<'static>,
     /// What the end of the device has flushed.
     flushed: VecDeque<Entry>,
+    /// Queue pairs and numbers of sends that have completed before others that were posted earlier.
+    early: Vec<(u32, u32)>,
     empty: u32,
     /// The entry at hand of `ibv_start_poll`.
     pub(crate) current: Entry,
@@ -80,16 +82,29 @@ impl Reader {
     pub(crate) fn poll(&mut self, cq: *const CompletionQueue) -> Option<Entry> {
         if let Some(entry) = self.completions.poll() {
             self.empty = 0;
-            if entry.opcode & RECV == 0
-                && let Some(session) = crate::session::get()
-            {
-                // First here, then in the work queue: another thread may post at once.
-                self.release();
-                session.set_read(entry.qp, entry.index.wrapping_add(1));
-            }
+            self.note(&entry);
             return Some(entry);
         }
         self.flushed.pop_front().or_else(|| self.find_none(cq))
+    }
+
+    /// The entry's place in its work queue is free, and of those before it.
+    #[inline]
+    fn note(&mut self, entry: &Entry) {
+        let Some(session) = crate::session::get() else { return };
+        if entry.opcode & RECV != 0 {
+            return session.set_read(entry.qp, Side::Receives, entry.index);
+        }
+        if entry.is_early {
+            return self.early.push((entry.qp, entry.index));
+        }
+        if !self.early.is_empty() {
+            let is_behind = |index: u32| index.wrapping_sub(entry.index) as i32 > 0;
+            self.early.retain(|(qp, index)| *qp != entry.qp || is_behind(*index));
+        }
+        // First here, then in the work queue: another thread may post at once.
+        self.release();
+        session.set_read(entry.qp, Side::Sends, entry.index);
     }
 
     #[cold]
@@ -110,7 +125,7 @@ impl Reader {
         if let Some(entry) = self.completions.poll() {
             return Some(entry);
         }
-        work_queues::flush(cq.cast_mut().cast(), &mut self.flushed);
+        work_queues::flush(cq.cast_mut().cast(), &self.early, &mut self.flushed);
         self.flushed.pop_front()
     }
 
@@ -166,8 +181,8 @@ pub(crate) unsafe fn create(
     let cq = &mut base.base;
     (cq.context, cq.channel, cq.cq_context) = (context, channel, cq_context);
     (cq.handle, cq.cqe) = (handle, depth as c_int);
-    let (flushed, empty, current) = (VecDeque::new(), 0, Entry::default());
-    let reader = Reader { completions, flushed, empty, current };
+    let (flushed, early, empty, current) = (VecDeque::new(), Vec::new(), 0, Entry::default());
+    let reader = Reader { completions, flushed, early, empty, current };
     let own = Box::into_raw(Box::new(CompletionQueue {
         base,
         queue: Mutex::new(reader),

@@ -19,6 +19,13 @@ const ADDRESS: &str = "WHARF_RDMA";
 /// The bits of a queue pair's number that are its place.
 const PLACE: u32 = (1 << 20) - 1;
 
+/// Of a queue pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Side {
+    Sends,
+    Receives,
+}
+
 /// See the module's documentation. It lives as long as the process.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -27,8 +34,9 @@ pub(crate) struct Session {
     pub(crate) memory: &'static [AtomicU64],
     pub(crate) device: Device,
     asks: Mutex<()>,
-    /// How far completions of sends were read: of each queue pair, at its place, its number and how many sends are over.
-    read: Box<[AtomicU64]>,
+    /// How far completions were read: of each queue pair, at its place, its number and how many sends are over, and the same
+    /// of receives.
+    read: Box<[[AtomicU64; 2]]>,
     /// The device is gone.
     is_dead: AtomicBool,
     /// What identifiers of the connection manager share, once there is one: of the session, so that the child of a fork has
@@ -182,7 +190,7 @@ impl Session {
         os::send(socket, &Request::Query.encode().map_err(|_| libc::EINVAL)?, None)?;
         let device = Device::decode(&receive(socket)?.0.words);
         let (asks, is_dead) = (Mutex::new(()), AtomicBool::new(false));
-        let read = (0..device.limits.qps).map(|_| AtomicU64::new(0)).collect();
+        let read = (0..device.limits.qps).map(|_| Default::default()).collect();
         let (context, domain) = Default::default();
         Ok(Session { socket, doorbell, memory, device, asks, read, is_dead, context, domain })
     }
@@ -239,23 +247,33 @@ impl Session {
     }
 
     #[inline]
-    fn read_at(&self, qp: u32) -> Option<&AtomicU64> {
-        self.read.get((qp & PLACE) as usize)
+    fn read_at(&self, qp: u32, side: Side) -> Option<&AtomicU64> {
+        Some(&self.read.get((qp & PLACE) as usize)?[side as usize])
     }
 
-    /// The completion of this send of a queue pair was read, and the place that it had in its queue is free. Or there is a
-    /// queue pair from now on, and nothing was read.
-    #[inline]
-    pub(crate) fn set_read(&self, qp: u32, over: u32) {
-        if let Some(at) = self.read_at(qp) {
-            at.store(u64::from(qp) << 32 | u64::from(over), Ordering::Release);
+    /// Of this queue pair no completion was read: it is there from now on, or begins anew.
+    pub(crate) fn read_none(&self, qp: u32) {
+        for side in [Side::Sends, Side::Receives] {
+            if let Some(at) = self.read_at(qp, side) {
+                at.store(u64::from(qp) << 32, Ordering::Release);
+            }
         }
     }
 
-    /// How many sends of a queue pair are over, by the completions that were read.
+    /// The completion of this entry of a queue pair was read, and the place that it had in its queue is free. What is left of
+    /// a queue pair that was there before says nothing.
     #[inline]
-    pub(crate) fn read(&self, qp: u32) -> Option<u32> {
-        let word = self.read_at(qp)?.load(Ordering::Acquire);
+    pub(crate) fn set_read(&self, qp: u32, side: Side, index: u32) {
+        let at = self.read_at(qp, side);
+        if let Some(at) = at.filter(|at| at.load(Ordering::Relaxed) >> 32 == u64::from(qp)) {
+            at.store(u64::from(qp) << 32 | u64::from(index.wrapping_add(1)), Ordering::Release);
+        }
+    }
+
+    /// How many sends or receives of a queue pair are over, by the completions that were read.
+    #[inline]
+    pub(crate) fn read(&self, qp: u32, side: Side) -> Option<u32> {
+        let word = self.read_at(qp, side)?.load(Ordering::Acquire);
         (word >> 32 == u64::from(qp)).then_some(word as u32)
     }
 

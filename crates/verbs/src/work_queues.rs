@@ -12,7 +12,7 @@ use rdma::verbs::State;
 
 use crate::abi::*;
 use crate::objects::Names;
-use crate::session::lock;
+use crate::session::{self, Side, lock};
 
 pub(crate) static PAIRS: Names<QueuePair> = Names::new();
 pub(crate) static SHARED: Names<SharedQueue> = Names::new();
@@ -59,34 +59,56 @@ impl Queue {
         Queue { posts, sges, inline, flushed: 0 }
     }
 
-    /// What was posted, is not over, and was not flushed yet.
-    fn flush(&mut self, to: &mut VecDeque<Entry>, qp: u32, opcode: u8) {
-        let Some(posts) = &self.posts else { return };
-        let (posted, mut at) = (posts.posted(), posts.retired());
+    /// What was posted, has not completed, and was not flushed yet. By `read` completions were read; `completes` says of an
+    /// entry that is over whether there was to be one.
+    fn flush(
+        &mut self,
+        read: Option<u32>,
+        completes: impl Fn(&Posts<'_>, u32) -> bool,
+    ) -> Vec<(u64, u32)> {
+        let Some(posts) = &self.posts else { return Vec::new() };
+        let (posted, over, mut at) = (posts.posted(), posts.retired(), posts.first_unread(read));
         if self.flushed.wrapping_sub(at) <= posted.wrapping_sub(at) {
             at = self.flushed;
         }
-        while at != posted {
-            let (wr_id, status) = (posts.wr_id(at), Status::Flushed.number());
-            to.push_back(Entry { wr_id, status, opcode, qp, index: at, ..Entry::default() });
-            at = at.wrapping_add(1);
-        }
         self.flushed = posted;
+        let left = |at: u32| posted.wrapping_sub(at);
+        let all = (0..left(at)).map(|step| at.wrapping_add(step));
+        // The device was about to write the completion of what is over, or to write none.
+        let is_out = |at: &u32| left(*at) <= left(over) || completes(posts, *at);
+        all.filter(is_out).map(|at| (posts.wr_id(at), at)).collect()
     }
 }
 
-/// The device is gone: flushes what completes at this queue.
-pub(crate) fn flush(cq: *mut ibv_cq, to: &mut VecDeque<Entry>) {
+/// The device is gone: flushes what completes at this queue, but sends that have done so before others.
+pub(crate) fn flush(cq: *mut ibv_cq, early: &[(u32, u32)], to: &mut VecDeque<Entry>) {
     const RECV: u8 = 128;
+    let Some(session) = session::get() else { return };
+    let status = Status::Flushed.number();
     PAIRS.each(|pair| {
         // SAFETY: it is in the table, so that it has not ended.
         let pair = unsafe { &*pair };
         let base = &pair.base.qp_base;
+        let qp = base.qp_num;
+        let flushed = |opcode: u8| {
+            move |(wr_id, index): (u64, u32)| Entry {
+                wr_id,
+                status,
+                opcode,
+                qp,
+                index,
+                ..Entry::default()
+            }
+        };
         if base.send_cq == cq {
-            lock(&pair.sends).flush(to, base.qp_num, 0);
+            let completes = |posts: &Posts<'_>, at| pair.sq_sig_all != 0 || posts.is_signaled(at);
+            let all = lock(&pair.sends).flush(session.read(qp, Side::Sends), completes);
+            let is_late = |(_, index): &(u64, u32)| !early.contains(&(qp, *index));
+            to.extend(all.into_iter().filter(is_late).map(flushed(0)));
         }
         if base.recv_cq == cq {
-            lock(&pair.receives).flush(to, base.qp_num, RECV);
+            let read = session.read(qp, Side::Receives);
+            to.extend(lock(&pair.receives).flush(read, |_, _| true).into_iter().map(flushed(RECV)));
         }
     });
 }

@@ -25,6 +25,7 @@ pub const ANY: u64 = 2;
 const NUMBER_MASK: u64 = (1 << 24) - 1;
 const HAS_IMMEDIATE: u64 = 1 << 24;
 const HAS_INVALIDATED: u64 = 1 << 25;
+const IS_EARLY: u64 = 1 << 26;
 
 /// An entry (`ibv_wc`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -45,8 +46,10 @@ pub struct Entry {
     pub invalidated: Option<u32>,
     /// The queue pair's number.
     pub qp: u32,
-    /// For a send: the number of its entry in the work queue.
+    /// The number of its entry in the work queue; nothing of a shared one.
     pub index: u32,
+    /// Of a send: those posted before it complete behind it, so that it says nothing of them.
+    pub is_early: bool,
 }
 
 impl Entry {
@@ -59,6 +62,7 @@ impl Entry {
         };
         let last = u64::from(number) & NUMBER_MASK
             | flag
+            | if self.is_early { IS_EARLY } else { 0 }
             | u64::from(self.status) << 32
             | u64::from(self.opcode) << 40
             | u64::from(self.vendor_err) << 48;
@@ -84,6 +88,7 @@ impl Entry {
             invalidated: (last & HAS_INVALIDATED != 0).then_some(value),
             qp: third as u32,
             index: (third >> 32) as u32,
+            is_early: last & IS_EARLY != 0,
         }
     }
 }
@@ -223,6 +228,7 @@ mod tests {
             invalidated,
             qp: !n,
             index: n,
+            is_early: n.is_multiple_of(2),
         }
     }
 

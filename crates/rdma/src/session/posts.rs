@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::Hostile;
 use super::area::{Area, Parts};
-use super::work::{RECV_HEAD, SEND_HEAD, Send, Shape, read_sges};
+use super::work::{RECV_HEAD, SEND_HEAD, Send, Shape, is_signaled, read_sges};
 use crate::verbs::State;
 use crate::verbs::work::{Payload, Sge};
 
@@ -47,20 +47,24 @@ impl<'a> Posts<'a> {
 
     /// The same for sends: an entry also has its place until the application has read its completion, or one behind it, so
     /// that a completion queue with as many places as the work queues that complete there has room for all that comes.
-    /// `read` says how many are over by what was read; what it says of a queue before that began anew is not believed.
     #[inline]
     pub fn slot_after(&mut self, read: impl FnOnce() -> Option<u32>) -> Option<&'a [AtomicU64]> {
         if self.posted.wrapping_sub(self.retired) >= self.depth {
-            let left = |over: u32| self.posted.wrapping_sub(over);
-            let over = self.retired();
-            let unread =
-                read().filter(|read| left(*read) <= self.depth && left(*read) > left(over));
-            self.retired = unread.unwrap_or(over);
-            if left(self.retired) >= self.depth {
+            self.retired = self.first_unread(read());
+            if self.posted.wrapping_sub(self.retired) >= self.depth {
                 return None;
             }
         }
         Some(self.entry(self.posted))
+    }
+
+    /// The first entry of which it is not known that its completion was read, if there was to be one. `read` says how many
+    /// are over by what was read; what it says of a queue before that began anew is not believed.
+    pub fn first_unread(&self, read: Option<u32>) -> u32 {
+        let left = |over: u32| self.posted.wrapping_sub(over);
+        let over = self.retired();
+        let unread = read.filter(|read| left(*read) <= self.depth && left(*read) > left(over));
+        unread.unwrap_or(over)
     }
 
     #[inline]
@@ -104,6 +108,11 @@ impl<'a> Posts<'a> {
     /// The number that an entry's completion is known by, as the application has posted it.
     pub fn wr_id(&self, index: u32) -> u64 {
         self.entry(index)[0].load(Ordering::Relaxed)
+    }
+
+    /// Whether an entry of a send queue completes if all goes well, as it says itself.
+    pub fn is_signaled(&self, index: u32) -> bool {
+        is_signaled(self.entry(index)[1].load(Ordering::Relaxed))
     }
 
     /// The state of the queue pair, as the device says: of a send queue only.
@@ -229,9 +238,15 @@ impl Taken {
         self.entry(memory, index)[0].load(Ordering::Relaxed)
     }
 
-    /// The number of the last entry that is over, as was published.
-    pub(super) fn last_retired(&self) -> u32 {
-        self.retired.wrapping_sub(1)
+    /// The oldest receive completes, and the application may have its place before it sees that. Returns its number:
+    /// receives of a queue pair's own queue complete in their order, each of them once.
+    #[inline]
+    pub(super) fn retire_next(&mut self, memory: &[AtomicU64]) -> u32 {
+        let index = self.retired;
+        if index != self.taken {
+            self.publish_retired(memory, index.wrapping_add(1));
+        }
+        index
     }
 
     /// An entry completes, and those before it are over: the application may have their places, before it sees the

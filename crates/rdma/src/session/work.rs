@@ -163,6 +163,13 @@ impl Send {
     }
 }
 
+/// Whether the second word of a send says [`Flags::signaled`].
+#[inline]
+pub(super) fn is_signaled(word: u64) -> bool {
+    let [_, flags, ..] = word.to_le_bytes();
+    flags & SIGNALED != 0
+}
+
 /// Writes elements behind the head of an entry, as far as there is room.
 #[inline]
 pub fn write_sges(entry: &[AtomicU64], head: usize, sges: impl Iterator<Item = Sge>) {
@@ -220,6 +227,7 @@ mod tests {
                     let flags = Flags::from_bits(bits);
                     let send = Send { wr_id: 1 << 63 | 5, work, flags, shape };
                     assert_eq!(Send::decode(send.encode()), Some(send));
+                    assert_eq!(is_signaled(send.encode()[1]), flags.signaled);
                 }
             }
         }

@@ -29,8 +29,8 @@ fn a_failure_that_is_told_first_gives_no_places_away() {
     assert!(a.send(13, write, &[a.sge(0, 8)]));
     a.transmit().unwrap();
     let told: Vec<_> =
-        a.poll().iter().map(|of| (of.wr_id, of.status, of.index.wrapping_add(1))).collect();
-    let expected = [(12, LOCAL_PROTECTION, 0), (10, FLUSHED, 1)];
+        a.poll().iter().map(|of| (of.wr_id, of.status, of.index, of.is_early)).collect();
+    let expected = [(12, LOCAL_PROTECTION, 2, true), (10, FLUSHED, 0, false)];
     assert_eq!(told[..2], expected, "by the first nothing is over");
     assert_eq!(told[2..].iter().map(|of| of.0).collect::<Vec<_>>(), [11, 13]);
     assert_eq!(a.sends.retired(), 4);

@@ -26,7 +26,7 @@ impl Process {
             fence(Ordering::SeqCst);
             self.take_posted(memory, qp)?;
         }
-        self.retire_receives(memory, qp);
+        self.retire_shared(memory, qp);
         if let Some(pair) = self.qps.get(qp.place()).filter(|pair| pair.qp == qp) {
             let (send_cq, receive_cq) = (pair.send_cq, pair.receive_cq);
             self.write_completions(memory, now, send_cq)?;
@@ -39,14 +39,11 @@ impl Process {
         Ok(())
     }
 
-    /// Room in the receive queues, before the completions are seen that it comes by: who has read those may post as many.
+    /// Room in a shared receive queue, before the completions are seen that it comes by: who has read those may post as many.
     #[inline]
-    fn retire_receives(&mut self, memory: &[AtomicU64], qp: Qp) {
+    fn retire_shared(&mut self, memory: &[AtomicU64], qp: Qp) {
         let Process { rnic, qps, srqs, .. } = self;
         let Some(pair) = qps.get_mut(qp.place()).filter(|pair| pair.qp == qp) else { return };
-        if let Some(rq) = &mut pair.rq {
-            rq.retire(memory, rnic.recv_len(qp));
-        }
         if let Some(of) = pair.srq.and_then(|srq| srqs.get_mut(srq.place())) {
             of.taken.retire(memory, rnic.srq_len(of.srq));
         }
@@ -97,9 +94,11 @@ impl Process {
             let index = completion.wr_id as u32;
             let is_receive = matches!(completion.done, Done::Receive | Done::ReceiveImmediate);
             let (wr_id, index) = match (is_receive, completion.is_early) {
-                (true, _) => (completion.wr_id, 0),
+                (true, _) => {
+                    (completion.wr_id, pair.rq.as_mut().map_or(0, |rq| rq.retire_next(memory)))
+                }
                 // Those before it are not over, and have their places still.
-                (false, true) => (pair.sq.wr_id(memory, index), pair.sq.last_retired()),
+                (false, true) => (pair.sq.wr_id(memory, index), index),
                 (false, false) => (pair.sq.retire_to(memory, index), index),
             };
             queue.written.push(memory, &entry(&completion, wr_id, index));
@@ -207,5 +206,6 @@ fn entry(of: &Completion, wr_id: u64, index: u32) -> Entry {
         invalidated: of.invalidated,
         qp: of.qp.0,
         index,
+        is_early: of.is_early,
     }
 }

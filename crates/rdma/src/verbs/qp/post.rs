@@ -64,10 +64,6 @@ impl QueuePair {
         (!self.sq.is_empty()).then(|| self.sq.entry(self.sq.head).wr_id)
     }
 
-    pub(crate) fn recv_len(&self) -> u32 {
-        self.rq.len()
-    }
-
     pub(super) fn flushed(&self, wr_id: u64, done: Done) -> Completion {
         let status = Status::Flushed;
         Completion { wr_id, qp: self.id, status, done, ..Completion::default() }

@@ -96,11 +96,6 @@ impl Rnic {
         self.qps.get(qp)?.oldest_send()
     }
 
-    /// Receives that are posted to the queue pair's own queue, and that no message has come for.
-    pub fn recv_len(&self, qp: Qp) -> u32 {
-        self.qps.get(qp).map_or(0, |queue_pair| queue_pair.recv_len())
-    }
-
     /// What the stream has brought, as slices where it lies, in order. Returns how many bytes are done with; the
     /// others are an FPDU that is not all there, and are given again with what follows them, in whatever slices.
     /// They are at most [`FPDU_MAX`](crate::mpa::layout::FPDU_MAX) less one.
