@@ -147,17 +147,27 @@ pub(crate) unsafe fn modify(qp: *mut ibv_qp, to: State) -> Result<(), c_int> {
         return if state(qp) == State::Rts { Ok(()) } else { Err(libc::EINVAL) };
     }
     let request = Request::ModifyQp { qp: (*qp).qp_num, state: to as u8 };
-    let reply = ask(&request)?;
     if to == State::Reset {
-        for queue in [&(*own).sends, &(*own).receives] {
-            let mut queue = lock(queue);
-            queue.flushed = 0;
-            if let Some(posts) = &mut queue.posts {
-                posts.reset();
-            }
+        return begin_anew(own, &request);
+    }
+    (*qp).state = ask(&request)?.words[0] as c_int;
+    Ok(())
+}
+
+/// The queues are empty, at the device and here. Nobody posts between the one and the other: the device would take it for
+/// more than there can be.
+unsafe fn begin_anew(own: *mut QueuePair, request: &Request<'_>) -> Result<(), c_int> {
+    let mut queues = [&(*own).sends, &(*own).receives].map(lock);
+    let reply = ask(request)?;
+    for queue in &mut queues {
+        queue.flushed = 0;
+        if let Some(posts) = &mut queue.posts {
+            posts.reset();
         }
     }
-    (*qp).state = reply.words[0] as c_int;
+    let qp = &mut (*own).base.qp_base;
+    session()?.read_none(qp.qp_num);
+    qp.state = reply.words[0] as c_int;
     Ok(())
 }
 
