@@ -85,8 +85,11 @@ pub unsafe extern "C-unwind" fn rdma_get_cm_event(
     loop {
         let mut message = [0; MESSAGE_MAX];
         let read = os::read(fd, &mut message);
-        if !matches!(read, Ok(1..)) {
-            (*own).stay_if_destroyed();
+        // A signal ends the wait whatever has become of the channel.
+        if !matches!(read, Ok(1..) | Err(libc::EINTR))
+            && let Err(error) = (*own).stay_if_destroyed()
+        {
+            return fails(error);
         }
         let len = match read {
             Ok(0) => return fails(session::ended()),
@@ -105,7 +108,9 @@ pub unsafe extern "C-unwind" fn rdma_get_cm_event(
             return 0;
         }
         // The descriptor may be another's by now.
-        (*own).stay_if_destroyed();
+        if let Err(error) = (*own).stay_if_destroyed() {
+            return fails(error);
+        }
     }
 }
 

@@ -34,11 +34,16 @@ const REMEMBERED: usize = 64;
 impl Channel {
     /// A thread that waits for events while another destroys the channel waits for ever, as in a kernel's read(2), so that
     /// the program ends as it means to: rping would otherwise end with an error, once in a while.
-    pub(crate) fn stay_if_destroyed(&self) {
-        while self.is_destroyed.load(Ordering::Acquire) {
-            // SAFETY: it is given no descriptors.
-            unsafe { os::wait_for(null_mut(), 0, -1) };
+    ///
+    /// # Errors
+    /// `EINTR` if a signal ends the wait, as it would there. The channel may have no memory any more.
+    pub(crate) fn stay_if_destroyed(&self) -> Result<(), c_int> {
+        if !self.is_destroyed.load(Ordering::Acquire) {
+            return Ok(());
         }
+        // SAFETY: it is given no descriptors.
+        unsafe { os::wait_for(null_mut(), 0, -1) };
+        Err(os::errno())
     }
 }
 
