@@ -1,6 +1,6 @@
 //! The device, as this process has it: its Unix socket, and the memory that both map.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
@@ -212,8 +212,11 @@ impl Session {
         request: &Request<'_>,
         descriptor: Option<OwnedFd>,
     ) -> Result<Reply, c_int> {
-        let descriptor = descriptor.as_ref().map(AsRawFd::as_raw_fd);
-        self.exchange(request, descriptor).map(|(reply, _)| reply)
+        let descriptor = descriptor.map(IntoRawFd::into_raw_fd);
+        let answered = self.exchange(request, descriptor);
+        // Not by close(3) of the C library, in which a thread may be cancelled.
+        descriptor.into_iter().for_each(os::close);
+        answered.map(|(reply, _)| reply)
     }
 
     /// The same for what brings a descriptor.
