@@ -110,7 +110,8 @@ impl Reader {
     #[cold]
     fn find_none(&mut self, cq: *const CompletionQueue) -> Option<Entry> {
         self.empty += 1;
-        if self.empty.is_multiple_of(LOOK_EVERY) && crate::session::is_device_gone() {
+        let looks = self.empty.is_multiple_of(LOOK_EVERY);
+        if crate::session::is_known_gone() || looks && crate::session::is_device_gone() {
             return self.flush(cq);
         }
         if self.empty > PATIENCE {

@@ -65,6 +65,11 @@ pub(crate) fn is_device_gone() -> bool {
     get().is_none_or(Session::has_died)
 }
 
+/// Whether it was seen that the device is gone.
+pub(crate) fn is_known_gone() -> bool {
+    get().is_some_and(|session| session.is_dead.load(Ordering::Acquire))
+}
+
 /// What a read of an event says that found the end of its channel: `EIO` if the device is gone, `ENODEV` in a child. If it is
 /// not, another thread has destroyed the channel, and a read of the kernel's would go on waiting. As a process that is
 /// killed closes one descriptor after the other, only waiting tells which.
