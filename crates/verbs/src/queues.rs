@@ -318,9 +318,13 @@ pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel
     if users(channel).load(Ordering::Acquire) > 0 {
         return code(Err(libc::EBUSY));
     }
-    let own = channel.cast::<Channel>();
-    os::close((*channel).fd);
-    ends(&Request::DestroyChannel((*own).number), own)
+    let (own, fd) = (channel.cast::<Channel>(), (*channel).fd);
+    let ended = ends(&Request::DestroyChannel((*own).number), own);
+    // The descriptor of one that is there still is still its own.
+    if ended == 0 {
+        os::close(fd);
+    }
+    ended
 }
 
 #[unsafe(no_mangle)]
