@@ -184,6 +184,7 @@ impl Session {
         let hello = Request::Hello { probe: address, nonce }.encode().map_err(|_| libc::EINVAL)?;
         os::send(socket, &hello, Some(memory))?;
         let (reply, descriptors) = receive(socket)?;
+        let reply = done(reply)?;
         let [shared, doorbell] = descriptors[..] else { return Err(libc::EPROTO) };
         if probe.load(Ordering::SeqCst) != !nonce {
             return Err(libc::EPERM);
@@ -193,7 +194,7 @@ impl Session {
         os::close(shared);
         let memory = memory?;
         os::send(socket, &Request::Query.encode().map_err(|_| libc::EINVAL)?, None)?;
-        let device = Device::decode(&receive(socket)?.0.words);
+        let device = Device::decode(&done(receive(socket)?.0)?.words);
         let (asks, is_dead) = (Mutex::new(()), AtomicBool::new(false));
         let read = (0..device.limits.qps).map(|_| Default::default()).collect();
         let (context, domain) = Default::default();
@@ -244,8 +245,9 @@ impl Session {
             Ok((reply, mut descriptors)) => {
                 let descriptor = descriptors.pop();
                 descriptor.into_iter().for_each(os::set_blocking);
-                Ok((reply, descriptor))
+                Ok((done(reply)?, descriptor))
             }
+            // Of the socket: what the device answers ends no session.
             Err(libc::ECONNRESET | libc::EPIPE | libc::EBADF) => {
                 self.is_dead.store(true, Ordering::Release);
                 Err(libc::EIO)
@@ -311,8 +313,13 @@ fn receive(socket: c_int) -> Result<(Reply, Vec<c_int>), c_int> {
         return Err(libc::ECONNRESET);
     }
     let reply = Reply::decode(&message[..len]).map_err(|_| libc::EPROTO)?;
+    Ok((reply, descriptors))
+}
+
+/// The words of a reply that is no error.
+fn done(reply: Reply) -> Result<Reply, c_int> {
     match c_int::from(reply.errno) {
-        0 => Ok((reply, descriptors)),
+        0 => Ok(reply),
         error => Err(error),
     }
 }
