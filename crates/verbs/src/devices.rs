@@ -87,8 +87,7 @@ pub unsafe extern "C" fn ibv_open_device(_: *mut ibv_device) -> *mut ibv_context
 /// A context.
 pub(crate) fn open() -> Result<*mut ibv_context, c_int> {
     let session = session::begin()?;
-    let (reply, descriptor) = session.ask_for(&Request::OpenContext)?;
-    let async_fd = descriptor.ok_or(libc::EPROTO)?;
+    let (number, async_fd) = session.ask_for(&Request::OpenContext, Request::CloseContext)?;
     // SAFETY: all fields are integers, pointers and options of functions, for which zero is nothing.
     let mut verbs: verbs_context = unsafe { std::mem::zeroed() };
     verbs.query_port = Some(query_port);
@@ -114,7 +113,6 @@ pub(crate) fn open() -> Result<*mut ibv_context, c_int> {
     context.ops.post_srq_recv = Some(posting::post_srq_recv);
     context.ops.post_send = Some(posting::post_send);
     context.ops.post_recv = Some(posting::post_recv);
-    let number = reply.words[0] as u32;
     let context =
         Box::into_raw(Box::new(Context { verbs, number, was_told: AtomicBool::new(false) }));
     // SAFETY: made just now.

@@ -13,7 +13,7 @@ use crate::abi_cm::*;
 use crate::devices::open;
 use crate::objects::{Names, acknowledged, ask};
 use crate::os::{self, fails, none};
-use crate::session::begin;
+use crate::session::{Session, begin};
 
 pub(crate) static IDS: Names<Identifier> = Names::new();
 
@@ -114,14 +114,12 @@ pub(crate) unsafe fn domain() -> Result<*mut ibv_pd, c_int> {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
-    let made = crate::session::begin().and_then(|session| session.ask_for(&Request::CreateEvents));
-    match made {
-        Ok((reply, Some(fd))) => {
-            let (base, number) = (rdma_event_channel { fd }, reply.words[0] as u32);
-            let is_destroyed = AtomicBool::new(false);
+    let ask = |session: &Session| session.ask_for(&Request::CreateEvents, Request::DestroyEvents);
+    match begin().and_then(ask) {
+        Ok((number, fd)) => {
+            let (base, is_destroyed) = (rdma_event_channel { fd }, AtomicBool::new(false));
             Box::into_raw(Box::new(Channel { base, number, is_destroyed })).cast()
         }
-        Ok((_, None)) => none(libc::EPROTO),
         Err(error) => none(error),
     }
 }

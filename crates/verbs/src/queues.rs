@@ -11,7 +11,7 @@ use rdma::session::{Area, Request};
 use crate::abi::*;
 use crate::objects::{Names, acknowledged, ask, code, ends, number, session};
 use crate::os::{self, none};
-use crate::session::{Side, lock};
+use crate::session::{Session, Side, lock};
 use crate::work_queues;
 
 /// Completion queues, as the device names them.
@@ -301,14 +301,12 @@ unsafe fn users<'a>(channel: *mut ibv_comp_channel) -> &'a AtomicI32 {
 pub unsafe extern "C" fn ibv_create_comp_channel(
     context: *mut ibv_context,
 ) -> *mut ibv_comp_channel {
-    let made = session().and_then(|session| session.ask_for(&Request::CreateChannel));
-    match made {
-        Ok((reply, Some(fd))) => {
+    let ask = |session: &Session| session.ask_for(&Request::CreateChannel, Request::DestroyChannel);
+    match session().and_then(ask) {
+        Ok((number, fd)) => {
             let base = ibv_comp_channel { context, fd, refcnt: 0 };
-            let number = reply.words[0] as u32;
             Box::into_raw(Box::new(Channel { base, number })).cast()
         }
-        Ok((_, None)) => none(libc::EPROTO),
         Err(error) => none(error),
     }
 }

@@ -206,7 +206,7 @@ impl Session {
     /// # Errors
     /// What the device says; `EIO` if it is gone.
     pub(crate) fn ask(&self, request: &Request<'_>) -> Result<Reply, c_int> {
-        self.ask_for(request).map(|(reply, _)| reply)
+        self.exchange(request, None).map(|(reply, _)| reply)
     }
 
     /// The same of what is sent with a descriptor, if there is one.
@@ -225,12 +225,23 @@ impl Session {
         answered.map(|(reply, _)| reply)
     }
 
-    /// The same for what brings a descriptor.
+    /// The same for what has a descriptor: the device's name for it, and the descriptor.
     ///
     /// # Errors
-    /// As [`ask`](Self::ask).
-    pub(crate) fn ask_for(&self, request: &Request<'_>) -> Result<(Reply, Option<c_int>), c_int> {
-        self.exchange(request, None)
+    /// As [`ask`](Self::ask). `EMFILE` if this process can have no more descriptors: the kernel drops the one that was sent
+    /// then, and what was made `ends` at the device.
+    pub(crate) fn ask_for(
+        &self,
+        request: &Request<'_>,
+        ends: impl FnOnce(u32) -> Request<'static>,
+    ) -> Result<(u32, c_int), c_int> {
+        let (reply, descriptor) = self.exchange(request, None)?;
+        let number = reply.words[0] as u32;
+        if let Some(descriptor) = descriptor {
+            return Ok((number, descriptor));
+        }
+        self.ask(&ends(number))?;
+        Err(libc::EMFILE)
     }
 
     fn exchange(

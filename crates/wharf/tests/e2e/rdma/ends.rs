@@ -44,3 +44,11 @@ fn nothing_is_left_of_processes_that_end_while_their_threads_are_busy() {
         assert!(ended.status.success() && ended.stdout == "ends\n", "{ended}");
     });
 }
+
+#[test]
+fn calls_that_fail_leave_nothing() {
+    let Some(program) = Built::new("apart.c", "apart") else { return };
+    let Some(pair) = Pair::new(&[]) else { return };
+    let ended = pair.call(&[&program.path(), &Ip::V4.client().to_string()]);
+    assert!(ended.status.success() && ended.stdout.ends_with("all\n"), "{ended}");
+}
