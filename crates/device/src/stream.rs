@@ -58,12 +58,14 @@ pub(crate) struct Stream {
     pub(crate) due: Option<Nanos>,
     /// As it is registered, if it is.
     pub(crate) interest: Option<Interest>,
+    /// It is one of those that go on in the next turn.
+    is_unfinished: bool,
 }
 
 impl Stream {
     pub(crate) fn new(carrier: Carrier, qp: Qp, held: Vec<u8>, interest: Interest) -> Self {
         let (waiting, gone, closes, ends, due) = (Vec::new(), 0, None, false, None);
-        let is_full = false;
+        let (is_full, is_unfinished) = (false, false);
         let (qp, for_receive, interest) = (Some(qp), None, Some(interest));
         Stream {
             carrier,
@@ -77,7 +79,20 @@ impl Stream {
             ends,
             due,
             interest,
+            is_unfinished,
         }
+    }
+
+    /// Its turn is over before it has nothing more: it is one of these from now on, if it is not yet.
+    pub(crate) fn goes_on_in(&mut self, unfinished: &mut Vec<u64>, number: u64) {
+        if !std::mem::replace(&mut self.is_unfinished, true) {
+            unfinished.push(number);
+        }
+    }
+
+    /// It is none of them any more.
+    pub(crate) fn has_gone_on(&mut self) {
+        self.is_unfinished = false;
     }
 
     /// A message waits for a receive, or none does any more.

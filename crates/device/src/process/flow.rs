@@ -7,7 +7,7 @@ use rdma::verbs::{Close, Qp, State};
 use sys::poll::Interest;
 use wire::Nanos;
 
-use super::{BUFFER, Carried, End, Serving, TURN_MAX};
+use super::{Carried, End, Serving, TURN_MAX};
 use crate::carrier::Came;
 use crate::manager::Ready;
 use crate::memory::Remote;
@@ -80,6 +80,17 @@ impl Serving {
         }
     }
 
+    /// Another turn of those streams that had more than one holds.
+    pub(super) fn go_on(&mut self, now: Nanos) -> Result<(), End> {
+        for number in std::mem::take(&mut self.unfinished) {
+            if let Some(stream) = self.streams.get_mut(&number) {
+                stream.has_gone_on();
+                self.advance(now, number)?;
+            }
+        }
+        Ok(())
+    }
+
     /// A stream that has said that it is ready.
     pub(super) fn stream_turn(&mut self, now: Nanos, number: u64) -> Result<(), End> {
         let Some(stream) = self.streams.get_mut(&number) else { return Ok(()) };
@@ -106,11 +117,13 @@ impl Serving {
                 Came::End => return self.stream_is_over(now, number),
                 Came::Bytes(len) => {
                     all += len;
-                    if len < BUFFER {
+                    if len < buffer.len() {
                         return Ok(());
                     }
-                    if all >= TURN_MAX {
-                        self.unfinished.push(number);
+                    if all >= TURN_MAX * buffer.len() {
+                        if let Some(stream) = self.streams.get_mut(&number) {
+                            stream.goes_on_in(&mut self.unfinished, number);
+                        }
                         return Ok(());
                     }
                 }
@@ -229,7 +242,7 @@ impl Serving {
 
     /// Whether the stream goes on.
     fn lay_out(&mut self, now: Nanos, number: u64, buffer: &mut [u8]) -> Result<bool, End> {
-        let Serving { streams, calls, process, memory, shared, .. } = self;
+        let Serving { streams, calls, process, memory, shared, unfinished, .. } = self;
         let Some(stream) = streams.get_mut(&number) else { return Ok(true) };
         let Some(qp) = stream.qp else { return Ok(true) };
         let (words, mut all) = (shared.words(), 0);
@@ -267,8 +280,8 @@ impl Serving {
                 }
                 Some(Close::Abort) => return Ok(false),
                 None if sent.len == 0 => return Ok(true),
-                None if all >= TURN_MAX => {
-                    self.unfinished.push(number);
+                None if all >= TURN_MAX * buffer.len() => {
+                    stream.goes_on_in(unfinished, number);
                     return Ok(true);
                 }
                 None => {}

@@ -32,8 +32,8 @@ use awake::Awake;
 
 /// What a turn reads from a stream, or lays out for it, at once.
 const BUFFER: usize = 256 << 10;
-/// What a stream may have of a turn, each way, before the others are looked at.
-const TURN_MAX: usize = 1 << 20;
+/// How many of these a stream may have of a turn, each way, before the others are looked at.
+const TURN_MAX: usize = 4;
 
 /// How often posts are taken before the streams are looked at.
 const POSTS_MAX: usize = 4;
@@ -53,7 +53,7 @@ pub(crate) struct Serving {
     /// The stream and the identifier of each queue pair.
     carried: BTreeMap<u32, Carried>,
     last_stream: u64,
-    /// Streams whose turn was over before they had nothing more.
+    /// Streams whose turn was over before they had nothing more, each once.
     unfinished: Vec<u64>,
     awake: Awake,
     /// When the first stream or identifier is due, or before that. It is looked for anew when it may be sooner.
@@ -161,9 +161,7 @@ impl Serving {
             has_worked = true;
             self.hear(now);
         }
-        for number in std::mem::take(&mut self.unfinished) {
-            self.advance(now, number)?;
-        }
+        self.go_on(now)?;
         self.hear(now);
         if self.manager.has_places_again() {
             let (manager, mut around) = self.manager(now);

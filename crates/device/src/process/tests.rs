@@ -23,14 +23,45 @@ fn session() -> (Serving, PacketSocket) {
     (Serving::begin(socket, pidfd, memory, terms, served).unwrap(), theirs)
 }
 
+/// A connection of this process with itself, of which the first end does not block.
+fn connection() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (peer, _) = listener.accept().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    (socket, peer)
+}
+
+/// What a stream is told of by its descriptor is no reason for one more turn than it has.
+#[test]
+fn a_stream_with_more_than_a_turn_holds_has_one_more() {
+    const STREAM: u64 = 1;
+    let (mut serving, _theirs) = session();
+    // What there is room for at the kernel is several turns.
+    serving.buffer = vec![0; 256];
+    let (socket, mut peer) = connection();
+    let mut stream = Stream::new(Carrier::new(socket), Qp::new(1), Vec::new(), Interest::Read);
+    // What comes is nobody's any more.
+    stream.qp = None;
+    serving.streams.insert(STREAM, stream);
+    let all = 16 * TURN_MAX * serving.buffer.len();
+    peer.write_all(&vec![0; all]).unwrap();
+    while serving.calls.bytes.0 < all as u64 {
+        let before = serving.calls.bytes.0;
+        serving.go_on(0).unwrap();
+        serving.stream_turn(0, STREAM).unwrap();
+        serving.stream_turn(0, STREAM).unwrap();
+        assert!(serving.unfinished.len() <= 1, "{:?}", serving.unfinished);
+        let turns = (serving.calls.bytes.0 - before).div_ceil((all / 16) as u64);
+        assert!(turns <= 3, "{turns}");
+    }
+}
+
 #[test]
 fn a_session_that_has_ended_waits_for_room_alone() {
     const STREAM: u64 = 1;
     let (mut serving, theirs) = session();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (mut peer, _) = listener.accept().unwrap();
-    socket.set_nonblocking(true).unwrap();
+    let (socket, mut peer) = connection();
     serving.epoll.add(&socket, Token::Stream(STREAM).into()).unwrap();
     let mut stream = Stream::new(Carrier::new(socket), Qp::new(1), Vec::new(), Interest::Read);
     // More than the kernel has room for, and something to read.
