@@ -1,7 +1,13 @@
 //! A file of memory (memfd_create(2), tmpfs(5)) that another process maps, by a descriptor that it has sent.
 //!
-//! Whatever the other process does to the file, calls here neither wait for it to answer nor end this process: the file
-//! is read and written by calls, not mapped, so that one which has become shorter gives no signal (SIGBUS).
+//! Whatever the other process does to the file, no call here ends this process: the file is read and written by calls, not
+//! mapped, so that one which has become shorter gives no signal (SIGBUS).
+//!
+//! What the other process can do is make a write wait. It takes the lock of the inode, which every writer of the file has
+//! while the kernel copies its bytes (generic_file_write_iter, mm/filemap.c): one whose bytes are in memory that does not
+//! come, as of a file system that it answers itself (FUSE), has it for as long as it likes. The thread that writes here
+//! sleeps until then, and no signal wakes it: SIGKILL ends this process only when the lock is free. Reads, locks and the
+//! length take no such lock, and wait for nobody.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
