@@ -7,7 +7,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use crate::error::check;
 use crate::vectored;
@@ -27,19 +27,26 @@ impl ProcessMemory {
         File::options().read(true).write(true).open("/proc/self/mem").map(OwnedFd::from)
     }
 
-    /// That of the process that has opened this.
+    /// That of the process that has opened this. Whatever it sends, nothing here waits for it to be answered.
     ///
     /// # Errors
     /// `InvalidInput` if it is anything else than such a file; what fstatfs says.
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
+        let raw = fd.as_raw_fd();
+        // A call that the file system answers may wait for ever, where that is another process (FUSE). The name of a link
+        // and a position are the kernel's own. Files of such a file system may have the name, but none of them a position
+        // behind the largest offset (`FMODE_UNSIGNED_OFFSET`), as addresses are (mem_lseek, fs/proc/base.c).
+        let path = std::fs::read_link(format!("/proc/self/fd/{raw}"))?;
+        let is_named = path.file_name().is_some_and(|name| name == "mem");
+        if !is_named || !has_unsigned_positions(raw) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         // SAFETY: all-zero is a valid statfs, and the kernel writes one.
         let mut of: libc::statfs = unsafe { std::mem::zeroed() };
         // SAFETY: `of` is writable; the descriptor is open.
-        check(unsafe { libc::fstatfs(fd.as_raw_fd(), &raw mut of) })?;
-        // Nothing else in proc has this name: whatever the process sends, no call here waits for it to be answered.
-        let path = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
-        let is_memory = path.file_name().is_some_and(|name| name == "mem");
-        if of.f_type != libc::PROC_SUPER_MAGIC || !is_memory {
+        check(unsafe { libc::fstatfs(raw, &raw mut of) })?;
+        // Nothing else in proc has this name.
+        if of.f_type != libc::PROC_SUPER_MAGIC {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         Ok(ProcessMemory(File::from(fd)))
@@ -69,6 +76,17 @@ impl ProcessMemory {
     }
 }
 
+/// Whether there are positions that are negative as numbers. The position of the descriptor, which nothing uses, is 0
+/// afterwards.
+fn has_unsigned_positions(fd: RawFd) -> bool {
+    const BEHIND: libc::off_t = libc::off_t::MIN;
+    // SAFETY: lseek takes integers and touches no memory of ours.
+    let position = unsafe { libc::lseek(fd, BEHIND, libc::SEEK_SET) };
+    // SAFETY: the same.
+    unsafe { libc::lseek(fd, 0, libc::SEEK_SET) };
+    position == BEHIND
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +113,20 @@ mod tests {
             let file = File::open(path).unwrap();
             assert!(ProcessMemory::new(file.into()).is_err(), "{path}");
         }
+    }
+
+    /// A file system that does not answer is not asked: what it could be is known before.
+    #[test]
+    fn other_files_of_that_name_have_no_such_positions() {
+        let folder = std::env::temp_dir().join(format!("wharf-mem-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let file = File::create(folder.join("mem")).unwrap();
+        let (raw, has_them) = (file.as_raw_fd(), has_unsigned_positions(file.as_raw_fd()));
+        let named = std::fs::read_link(format!("/proc/self/fd/{raw}")).unwrap();
+        let is_refused = ProcessMemory::new(file.into()).is_err();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(named.ends_with("mem") && !has_them && is_refused);
+        assert!(has_unsigned_positions(ProcessMemory::own().unwrap().as_raw_fd()));
     }
 
     #[test]
