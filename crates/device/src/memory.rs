@@ -142,9 +142,10 @@ impl Remote {
     pub(crate) fn handle(&mut self, of: &RegisterRequest, file: Option<OwnedFd>) -> Handle {
         let by_address = Handle(of.addr);
         let Some((file, begin)) = file.zip(of.file) else { return by_address };
+        let writes = of.access & WRITES != 0;
         match MemoryFile::new(file) {
-            Ok(file) if of.access & WRITES == 0 || file.writes() => {
-                self.memory.files.add(file, begin, of.len).unwrap_or(by_address)
+            Ok(file) if !writes || file.writes() => {
+                self.memory.files.add(file, begin, of.len, writes).unwrap_or(by_address)
             }
             Ok(_) => by_address,
             Err(error) => {
@@ -253,7 +254,7 @@ mod tests {
 
     use sys::shared::SharedMemory;
 
-    use super::files::tests::memfd;
+    use super::files::tests::{memfd, sparse};
     use super::*;
 
     fn remote() -> Remote {
@@ -294,6 +295,7 @@ mod tests {
             (given(&file), all, 4096, None),
             (given(&file), all, 8193, Some(0)),
             (given(&file), all, 4096, Some(u64::MAX)),
+            (given(&sparse(8192)), all, 4096, Some(0)),
             (read_only(), Access::LOCAL_WRITE, 4096, Some(0)),
             (Some(writer.into()), all, 4096, Some(0)),
             (Some(File::open("/dev/null").unwrap().into()), all, 4096, Some(0)),

@@ -6,8 +6,8 @@
 //! What the other process can do is make a write wait. It takes the lock of the inode, which every writer of the file has
 //! while the kernel copies its bytes (generic_file_write_iter, mm/filemap.c): one whose bytes are in memory that does not
 //! come, as of a file system that it answers itself (FUSE), has it for as long as it likes. The thread that writes here
-//! sleeps until then, and no signal wakes it: SIGKILL ends this process only when the lock is free. Reads, locks and the
-//! length take no such lock, and wait for nobody.
+//! sleeps until then, and no signal wakes it: SIGKILL ends this process only when the lock is free. So does a look for
+//! holes. Reads, locks and the length take no such lock, and wait for nobody.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -82,6 +82,17 @@ impl MemoryFile {
         let known = check(unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) });
         let end = at.checked_add(len).filter(|end| known.is_ok() && *end <= limit.rlim_cur);
         end.is_some_and(|end| self.len().is_ok_and(|len| end <= len))
+    }
+
+    /// Whether all of these bytes, which it has, are in memory, so that writing them brings no page: that would be this
+    /// process's (cgroups(7)), though the other has asked for it.
+    pub fn is_there(&self, at: u64, len: u64) -> bool {
+        let (begin, end) = (libc::off_t::try_from(at), at.checked_add(len));
+        let Ok(begin) = begin else { return false };
+        // SAFETY: lseek takes integers and touches no memory of ours.
+        let hole = unsafe { libc::lseek(self.file.as_raw_fd(), begin, libc::SEEK_HOLE) };
+        // The end of the file counts as one.
+        u64::try_from(hole).is_ok_and(|hole| end.is_some_and(|end| end <= hole))
     }
 
     /// How long it is now. The position of the descriptor, which nothing uses, is the cheapest way to know.
@@ -214,6 +225,22 @@ mod tests {
         assert_eq!(memory.write(4096, &[b"x"]).unwrap(), 0);
         assert_eq!(file.metadata().unwrap().len(), 10);
         assert!(!memory.has(0, 11));
+    }
+
+    #[test]
+    fn what_was_never_written_is_not_there() {
+        // Whole pages, of whatever size.
+        const PART: u64 = 1 << 16;
+        let file = memfd(4 * PART);
+        let memory = given(&file).unwrap();
+        assert!(!memory.is_there(0, 1) && !memory.is_there(0, 4 * PART));
+        file.write_all_at(&[1; 2 * PART as usize], PART).unwrap();
+        assert!(memory.is_there(PART, 2 * PART) && memory.is_there(2 * PART, 8));
+        assert!(!memory.is_there(PART, 2 * PART + 1) && !memory.is_there(PART - 1, 8));
+        file.write_all_at(&[1; PART as usize], 0).unwrap();
+        file.write_all_at(&[1; PART as usize], 3 * PART).unwrap();
+        assert!(memory.is_there(0, 4 * PART) && !memory.is_there(0, 4 * PART + 1));
+        assert!(!memory.is_there(u64::MAX, 1) && !memory.is_there(1, u64::MAX));
     }
 
     #[test]

@@ -41,10 +41,20 @@ pub(super) fn is_of_file(place: u64) -> bool {
 }
 
 impl Files {
-    /// A region of so many bytes of this file; `None` if there are too many files or regions, or its bytes are not all
-    /// there.
-    pub(super) fn add(&mut self, file: MemoryFile, begin: u64, len: u64) -> Option<Handle> {
+    /// A region of so many bytes of this file, which is to be written or only read; `None` if there are too many files or
+    /// regions, if the file does not have all of its bytes, or if a write would bring a page that is not there.
+    pub(super) fn add(
+        &mut self,
+        file: MemoryFile,
+        begin: u64,
+        len: u64,
+        writes: bool,
+    ) -> Option<Handle> {
         if len > OFFSET_MAX || !file.has(begin, len) {
+            return None;
+        }
+        // Reading brings none.
+        if writes && !file.is_there(begin, len) {
             return None;
         }
         let id = file.id();
@@ -102,14 +112,22 @@ fn parts(place: u64) -> Option<(usize, u64)> {
 #[cfg(test)]
 pub(super) mod tests {
     use std::os::fd::AsFd;
+    use std::sync::atomic::Ordering;
 
     use sys::shared::SharedMemory;
 
     use super::*;
 
-    /// A memfd of so many bytes.
-    pub(in super::super) fn memfd(bytes: usize) -> SharedMemory {
+    /// A memfd of so many bytes, of which no page is there.
+    pub(in super::super) fn sparse(bytes: usize) -> SharedMemory {
         SharedMemory::new(c"wharf-files", bytes).unwrap()
+    }
+
+    /// The same with all of its pages.
+    pub(in super::super) fn memfd(bytes: usize) -> SharedMemory {
+        let memory = sparse(bytes);
+        memory.words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        memory
     }
 
     fn opened(of: &SharedMemory) -> MemoryFile {
@@ -124,9 +142,9 @@ pub(super) mod tests {
     fn each_region_has_its_file_and_nothing_else() {
         let (one, other) = (memfd(8192), memfd(8192));
         let mut files = Files::default();
-        let first = files.add(opened(&one), 4096, 4096).unwrap().0;
-        let second = files.add(opened(&other), 0, 8192).unwrap().0;
-        let third = files.add(opened(&one), 8, 8).unwrap().0;
+        let first = files.add(opened(&one), 4096, 4096, true).unwrap().0;
+        let second = files.add(opened(&other), 0, 8192, true).unwrap().0;
+        let third = files.add(opened(&one), 8, 8, true).unwrap().0;
         assert!(is_of(files.find(first), &one, 4096) && is_of(files.find(first + 9), &one, 4105));
         assert!(is_of(files.find(second + 1), &other, 1) && is_of(files.find(third), &one, 8));
         assert_eq!((files.count(), files.files.len()), (3, 2));
@@ -149,19 +167,27 @@ pub(super) mod tests {
         let one = memfd(8192);
         let mut files = Files::default();
         for (begin, len) in [(0, 8193), (8192, 1), (u64::MAX, 2), (1, u64::MAX), (1 << 63, 8)] {
-            assert!(files.add(opened(&one), begin, len).is_none(), "{begin} {len}");
+            assert!(files.add(opened(&one), begin, len, true).is_none(), "{begin} {len}");
         }
         assert_eq!((files.count(), files.files.len()), (0, 0));
+    }
+
+    #[test]
+    fn what_is_not_there_is_only_read() {
+        let one = sparse(8192);
+        let mut files = Files::default();
+        assert!(files.add(opened(&one), 0, 8192, true).is_none());
+        assert!(files.add(opened(&one), 0, 8192, false).is_some());
     }
 
     #[test]
     fn there_are_so_many_files_and_any_number_of_regions_of_them() {
         let all: Vec<SharedMemory> = (0..=FILES_MAX).map(|_| memfd(4096)).collect();
         let mut files = Files::default();
-        let handles: Vec<_> = all.iter().map(|of| files.add(opened(of), 0, 4096)).collect();
+        let handles: Vec<_> = all.iter().map(|of| files.add(opened(of), 0, 4096, true)).collect();
         assert!(handles[..FILES_MAX].iter().all(Option::is_some) && handles[FILES_MAX].is_none());
-        assert!(files.add(opened(&all[0]), 8, 8).is_some());
+        assert!(files.add(opened(&all[0]), 8, 8, true).is_some());
         files.remove(handles[1].unwrap());
-        assert!(files.add(opened(&all[FILES_MAX]), 0, 4096).is_some());
+        assert!(files.add(opened(&all[FILES_MAX]), 0, 4096, true).is_some());
     }
 }

@@ -158,7 +158,7 @@ mod tests {
         let from = bytes();
         let file = memfd((from.len() + 1).next_multiple_of(4096));
         let opened = MemoryFile::new(file.as_fd().try_clone_to_owned().unwrap()).unwrap();
-        let region = memory.files.add(opened, 3, from.len() as u64).unwrap();
+        let region = memory.files.add(opened, 3, from.len() as u64, true).unwrap();
         store_all(&memory, region.0, &from);
         let mut to = vec![0xff; from.len() + 4];
         File::from(file.as_fd().try_clone_to_owned().unwrap()).read_exact_at(&mut to, 0).unwrap();
