@@ -15,7 +15,7 @@ use rdma::{Extent, Fault, Handle, Memory};
 use sys::memory_file::MemoryFile;
 use sys::process_memory::{PARTS_MAX, ProcessMemory};
 
-use atomic::Turns;
+use atomic::{Slowness, Turns};
 use files::{Files, is_of_file};
 use placing::{Copied, Placing};
 
@@ -38,6 +38,8 @@ const PARTS_AT_ONCE: usize = if cfg!(target_arch = "x86_64") { PARTS_MAX } else 
 pub(crate) struct Remote {
     memory: Called,
     copied: Box<Copied>,
+    /// Of its pages, in atomic operations.
+    slowness: Slowness,
 }
 
 /// Memory, and how often it was read or written by a call.
@@ -130,7 +132,8 @@ fn whole(lens: impl Iterator<Item = usize>, bytes: usize) -> usize {
 
 impl Remote {
     pub(crate) fn new(memory: ProcessMemory) -> Self {
-        Remote { memory: Called::new(memory), copied: Box::new([0; _]) }
+        let slowness = Slowness::default();
+        Remote { memory: Called::new(memory), copied: Box::new([0; _]), slowness }
     }
 
     /// Calls that have read or written it, and those of them that were of files.
@@ -229,7 +232,7 @@ impl Memory for Remote {
         let _alone = self.memory.files.find(at).map(|(file, at)| atomic::alone(file, at));
         let mut tries = 1;
         loop {
-            let (turn, mut value) = (ATOMIC.begin(), [0; 8]);
+            let (turn, mut value) = (ATOMIC.begin(&self.slowness), [0; 8]);
             if self.memory.read(at, &mut value, &[(0, 8)]) != 8 {
                 return Err(Fault { done: 0 });
             }
@@ -274,7 +277,8 @@ mod tests {
         let mut value = Box::new(7_u64);
         let at = Handle((&raw mut *value).expose_provenance() as u64);
         // As of a program whose page does not come.
-        let _stalled = ATOMIC.begin();
+        let slowness = Slowness::default();
+        let _stalled = ATOMIC.begin(&slowness);
         let before = remote().atomic(at, 0, Operation::FetchAdd { add: 2, mask: 0 });
         assert_eq!(before.ok(), Some(7));
         assert_eq!(*std::hint::black_box(&mut value), Box::new(9));
