@@ -6,6 +6,7 @@ mod placing;
 
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 use rdma::memory::Pieces;
 use rdma::rdmap::atomic::Operation;
@@ -15,7 +16,7 @@ use rdma::{Extent, Fault, Handle, Memory};
 use sys::memory_file::MemoryFile;
 use sys::process_memory::{PARTS_MAX, ProcessMemory};
 
-use atomic::{Slowness, Turns};
+use atomic::{Asked, Slowness, Turns};
 use files::{Files, is_of_file};
 use placing::{Copied, Placing};
 
@@ -23,6 +24,8 @@ use placing::{Copied, Placing};
 static ATOMIC: Turns = Turns::new();
 /// How often one is begun anew whose memory was so slow to come that others were let pass.
 const TRIES: u32 = 3;
+/// How long one rests that needs a file which a device of another process has.
+const REST: Duration = Duration::from_micros(50);
 
 /// Rights to write to a region.
 const WRITES: u32 =
@@ -38,7 +41,8 @@ const PARTS_AT_ONCE: usize = if cfg!(target_arch = "x86_64") { PARTS_MAX } else 
 pub(crate) struct Remote {
     memory: Called,
     copied: Box<Copied>,
-    /// Of its pages, in atomic operations.
+    /// Whose turn it is at atomic operations, and how slow its pages were.
+    turns: &'static Turns,
     slowness: Slowness,
 }
 
@@ -132,8 +136,12 @@ fn whole(lens: impl Iterator<Item = usize>, bytes: usize) -> usize {
 
 impl Remote {
     pub(crate) fn new(memory: ProcessMemory) -> Self {
-        let slowness = Slowness::default();
-        Remote { memory: Called::new(memory), copied: Box::new([0; _]), slowness }
+        Remote::with_turns(memory, &ATOMIC)
+    }
+
+    fn with_turns(memory: ProcessMemory, turns: &'static Turns) -> Self {
+        let (memory, slowness) = (Called::new(memory), Slowness::default());
+        Remote { memory, copied: Box::new([0; _]), turns, slowness }
     }
 
     /// Calls that have read or written it, and those of them that were of files.
@@ -228,11 +236,20 @@ impl Memory for Remote {
 
     fn atomic(&mut self, memory: Handle, offset: u64, operation: Operation) -> Result<u64, Fault> {
         let at = address(memory, offset);
-        // Before the turn, so that nobody else waits for whoever has the file.
-        let _alone = self.memory.files.find(at).map(|(file, at)| atomic::alone(file, at));
-        let mut tries = 1;
+        let (mut waited, mut tries) = (Duration::ZERO, 1);
         loop {
-            let (turn, mut value) = (ATOMIC.begin(&self.slowness), [0; 8]);
+            let (turn, mut value) = (self.turns.begin(&self.slowness), [0; 8]);
+            // Whoever waits for a turn has no file meanwhile, which other devices would wait for, and at last not; and
+            // whoever waits for a file has no turn.
+            let locks = self.memory.files.find_locks(at);
+            let asked = locks.map(|(locks, file, at)| locks.ask(file, at, waited));
+            if matches!(asked, Some(Asked::Busy)) {
+                drop(turn);
+                let begun = Instant::now();
+                std::thread::sleep(REST);
+                waited += begun.elapsed();
+                continue;
+            }
             if self.memory.read(at, &mut value, &[(0, 8)]) != 8 {
                 return Err(Fault { done: 0 });
             }
@@ -257,6 +274,7 @@ mod tests {
 
     use sys::shared::SharedMemory;
 
+    use super::atomic::tests::patient;
     use super::files::tests::{memfd, sparse};
     use super::*;
 
@@ -282,6 +300,39 @@ mod tests {
         let before = remote().atomic(at, 0, Operation::FetchAdd { add: 2, mask: 0 });
         assert_eq!(before.ok(), Some(7));
         assert_eq!(*std::hint::black_box(&mut value), Box::new(9));
+    }
+
+    /// Its locks are nobody's while it waits for others of the same device, nor is a turn while it waits for a lock.
+    #[test]
+    fn an_atomic_operation_waits_for_one_thing_and_keeps_nothing_else() {
+        static TURNS: Turns = patient();
+        let file = memfd(4096);
+        let own = || MemoryFile::new(given(&file).unwrap()).unwrap();
+        let (other, slowness) = (own(), Slowness::default());
+        let turn = TURNS.begin(&slowness);
+        std::thread::scope(|scope| {
+            let added = scope.spawn(|| {
+                let memory = ProcessMemory::new(ProcessMemory::own().unwrap()).unwrap();
+                let mut memory = Remote::with_turns(memory, &TURNS);
+                let of_file = memory.handle(&request(Access::ALL, 4096, Some(0)), given(&file));
+                assert_eq!(memory.file_regions(), 1);
+                memory.atomic(of_file, 8, Operation::FetchAdd { add: 5, mask: 0 })
+            });
+            while !TURNS.are_waiting(1) {
+                std::thread::yield_now();
+            }
+            let locked = other.lock(8).unwrap();
+            assert!(locked.is_some());
+            drop(turn);
+            // Turns are to be had meanwhile.
+            for _ in 0..3 {
+                drop(TURNS.begin(&slowness));
+            }
+            drop(locked);
+            assert_eq!(added.join().unwrap(), Ok(0));
+        });
+        assert_eq!(file.words()[1].load(Ordering::Relaxed), 5);
+        assert!(other.lock(8).unwrap().is_some());
     }
 
     #[test]

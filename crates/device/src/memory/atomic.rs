@@ -25,6 +25,11 @@ const SLOW: Duration = Duration::from_millis(50);
 const SLOW_MAX: Duration = Duration::from_millis(400);
 const FORGOTTEN: u32 = 32;
 
+/// How long a file's lock is waited for that another has.
+const LOCK_MAX: Duration = WAIT_MAX;
+/// And for how long it is not waited for then: whoever has the file may keep its lock for ever.
+const LOCK_REST: Duration = Duration::from_secs(1);
+
 /// How slow a process's memory was of late: the time that its long turns took, and when that was.
 #[derive(Debug, Default)]
 pub(super) struct Slowness(Cell<Option<(Duration, Instant)>>);
@@ -48,17 +53,45 @@ impl Slowness {
     }
 }
 
-/// The bytes of a file, which devices of other processes may have as well: no other does an operation on them meanwhile.
-/// Whoever has them is waited for as long as for a turn; `None` if that was not enough.
-pub(super) fn alone(file: &MemoryFile, at: u64) -> Option<Locked<'_>> {
-    const REST: Duration = Duration::from_micros(50);
-    let begun = Instant::now();
-    loop {
+/// The locks of a file, which devices of other processes may have as well: no other does an operation on the same bytes
+/// meanwhile.
+#[derive(Debug, Default)]
+pub(super) struct Locks {
+    /// Until when none is waited for.
+    rest: Cell<Option<Instant>>,
+}
+
+/// What came of asking for a lock.
+#[derive(Debug)]
+pub(super) enum Asked<'a> {
+    /// It is had until this is dropped.
+    Alone(#[expect(dead_code, reason = "it is kept until the operation is over")] Locked<'a>),
+    /// Another has it, and is to be waited for.
+    Busy,
+    /// It is not to be had, or has been waited for long enough.
+    Never,
+}
+
+impl Locks {
+    /// The bytes at this offset, for an operation that has waited for so long for them. This does not wait: whoever does has
+    /// no turn meanwhile.
+    pub(super) fn ask<'a>(&self, file: &'a MemoryFile, at: u64, waited: Duration) -> Asked<'a> {
         match file.lock(at) {
-            Ok(Some(locked)) => return Some(locked),
-            Ok(None) if begun.elapsed() < WAIT_MAX => std::thread::sleep(REST),
-            _ => return None,
+            Ok(Some(locked)) => Asked::Alone(locked),
+            Ok(None) => self.waits(waited, Instant::now()),
+            Err(_) => Asked::Never,
         }
+    }
+
+    fn waits<'a>(&self, waited: Duration, now: Instant) -> Asked<'a> {
+        if self.rest.get().is_some_and(|until| now < until) {
+            return Asked::Never;
+        }
+        if waited < LOCK_MAX {
+            return Asked::Busy;
+        }
+        self.rest.set(Some(now + LOCK_REST));
+        Asked::Never
     }
 }
 
@@ -202,7 +235,7 @@ impl Drop for Turn<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::sync::mpsc;
 
@@ -211,13 +244,13 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     /// Turns that a thread which a busy machine keeps from its CPU does not lose.
-    const fn patient() -> Turns {
+    pub(in super::super) const fn patient() -> Turns {
         Turns::that_wait(HOUR)
     }
 
     impl Turns {
         /// Whether so many wait.
-        fn are_waiting(&self, many: usize) -> bool {
+        pub(in super::super) fn are_waiting(&self, many: usize) -> bool {
             self.lock().waiting.len() == many
         }
     }
@@ -316,5 +349,15 @@ mod tests {
         }
         assert!(slowness.is_too_much(begun + (SLOW_MAX - SLOW) * FORGOTTEN - LONG));
         assert!(!slowness.is_too_much(begun + SLOW_MAX * FORGOTTEN));
+    }
+
+    #[test]
+    fn a_file_whose_lock_was_waited_for_in_vain_is_not_waited_for_again_so_soon() {
+        let (locks, now) = (Locks::default(), Instant::now());
+        assert!(matches!(locks.waits(Duration::ZERO, now), Asked::Busy));
+        assert!(matches!(locks.waits(LOCK_MAX, now), Asked::Never));
+        assert!(matches!(locks.waits(Duration::ZERO, now), Asked::Never), "at once");
+        assert!(matches!(locks.waits(Duration::ZERO, now + LOCK_REST), Asked::Busy));
+        assert!(matches!(locks.waits(LOCK_MAX, now + LOCK_REST), Asked::Never));
     }
 }

@@ -8,6 +8,8 @@ use std::rc::Rc;
 use rdma::Handle;
 use sys::memory_file::{Id, MemoryFile};
 
+use super::atomic::Locks;
+
 /// Most files of a process at once: each is a descriptor of the device's.
 const FILES_MAX: usize = 256;
 /// What tells a region's bytes from addresses of the process.
@@ -24,13 +26,20 @@ pub(super) struct Files {
     regions: Vec<Option<Region>>,
     free: Vec<usize>,
     /// Each file that a region has.
-    files: BTreeMap<Id, Rc<MemoryFile>>,
+    files: BTreeMap<Id, Rc<Shared>>,
+}
+
+/// A file, and its locks.
+#[derive(Debug)]
+struct Shared {
+    file: MemoryFile,
+    locks: Locks,
 }
 
 /// Its first byte is at `begin`.
 #[derive(Debug)]
 struct Region {
-    file: Rc<MemoryFile>,
+    of: Rc<Shared>,
     begin: u64,
 }
 
@@ -63,8 +72,9 @@ impl Files {
         if !has_room || (!is_known && self.files.len() >= FILES_MAX) {
             return None;
         }
-        let file = Rc::clone(self.files.entry(id).or_insert_with(|| Rc::new(file)));
-        let region = Some(Region { file, begin });
+        let new = || Rc::new(Shared { file, locks: Locks::default() });
+        let of = Rc::clone(self.files.entry(id).or_insert_with(new));
+        let region = Some(Region { of, begin });
         let at = match self.free.pop() {
             Some(at) => {
                 self.regions[at] = region;
@@ -83,7 +93,7 @@ impl Files {
         let Some((at, _)) = parts(handle.0) else { return };
         let Some(region) = self.regions.get_mut(at).and_then(Option::take) else { return };
         self.free.push(at);
-        let id = region.file.id();
+        let id = region.of.file.id();
         drop(region);
         if self.files.get(&id).is_some_and(|file| Rc::strong_count(file) == 1) {
             self.files.remove(&id);
@@ -93,9 +103,21 @@ impl Files {
     /// The file of a region's byte, and where in the file that is.
     #[inline]
     pub(super) fn find(&self, place: u64) -> Option<(&MemoryFile, u64)> {
+        let (of, at) = self.shared(place)?;
+        Some((&of.file, at))
+    }
+
+    /// The same with the file's locks.
+    pub(super) fn find_locks(&self, place: u64) -> Option<(&Locks, &MemoryFile, u64)> {
+        let (of, at) = self.shared(place)?;
+        Some((&of.locks, &of.file, at))
+    }
+
+    #[inline]
+    fn shared(&self, place: u64) -> Option<(&Shared, u64)> {
         let (at, offset) = parts(place)?;
         let region = self.regions.get(at)?.as_ref()?;
-        Some((&region.file, region.begin.checked_add(offset)?))
+        Some((&region.of, region.begin.checked_add(offset)?))
     }
 
     /// How many regions there are.
