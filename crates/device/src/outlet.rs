@@ -14,8 +14,9 @@ use rdma::session::cm::CmEvent;
 use sys::epoll::Epoll;
 use sys::packets::PacketSocket;
 use sys::poll::Interest;
+use wire::Nanos;
 
-use crate::token::Token;
+use crate::token::{REGISTER_AGAIN, Token};
 
 /// Events that wait for room at most: of 65,536 objects, with up to four kinds of events each.
 const WAITING_MAX: usize = 4 << 16;
@@ -167,6 +168,9 @@ const OUTLETS_MAX: usize = 4096;
 pub(crate) struct Outlets {
     all: BTreeMap<u32, Outlet>,
     last: u32,
+    /// Those that wait for room and could not be registered for that, and when they are registered again.
+    unheard: BTreeSet<u32>,
+    due: Option<Nanos>,
 }
 
 impl Outlets {
@@ -196,12 +200,45 @@ impl Outlets {
     }
 
     /// Says an event where it is read, if that is there.
-    pub(crate) fn say(&mut self, epoll: &Epoll, number: u32, event: &[u8]) {
+    pub(crate) fn say(&mut self, epoll: &Epoll, now: Nanos, number: u32, event: &[u8]) {
         if let Some(outlet) = self.all.get_mut(&number)
             && outlet.push(event)
         {
-            // It may be registered already.
-            let _ = epoll.add_for(&*outlet, Token::Outlet(number).into(), Interest::Write);
+            let added = epoll.add_for(&*outlet, Token::Outlet(number).into(), Interest::Write);
+            self.is_registered(now, number, added);
+        }
+    }
+
+    /// One that waits for room is registered for that, or could not be: nothing tells then when there is some.
+    fn is_registered(&mut self, now: Nanos, number: u32, added: io::Result<()>) {
+        match added {
+            // It may be there already.
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                self.unheard.insert(number);
+                self.due.get_or_insert(now.saturating_add(REGISTER_AGAIN));
+            }
+            _ => drop(self.unheard.remove(&number)),
+        }
+    }
+
+    /// When [`expire`](Self::expire) is to be called.
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
+        self.due
+    }
+
+    /// Registers those again that could not be, if there is no room yet.
+    pub(crate) fn expire(&mut self, epoll: &Epoll, now: Nanos) {
+        if self.due.is_none_or(|due| due > now) {
+            return;
+        }
+        self.due = None;
+        for number in std::mem::take(&mut self.unheard) {
+            if let Some(outlet) = self.all.get_mut(&number)
+                && outlet.flush()
+            {
+                let added = epoll.add_for(&*outlet, Token::Outlet(number).into(), Interest::Write);
+                self.is_registered(now, number, added);
+            }
         }
     }
 
@@ -279,6 +316,41 @@ mod tests {
         // And it is told again.
         outlet.push(&completion(1));
         assert_eq!(read(), Some(1));
+    }
+
+    /// As where the user has no room for another (`fs.epoll.max_user_watches`).
+    #[test]
+    fn an_outlet_that_cannot_be_registered_is_later() {
+        let (mut outlets, mut epoll) = (Outlets::default(), Epoll::new().unwrap());
+        let (number, theirs) = outlets.add(Kind::Completions).unwrap();
+        let (theirs, mut buffer) = (PacketSocket::from(theirs), [0; 8]);
+        // As many as the kernel has room for, and some.
+        let mut said = 0;
+        while outlets.all[&number].waiting.len() < 2 {
+            outlets.all.get_mut(&number).unwrap().push(&completion(said));
+            said += 1;
+        }
+        outlets.is_registered(5, number, Err(io::ErrorKind::StorageFull.into()));
+        let due = 5 + REGISTER_AGAIN;
+        assert_eq!(outlets.deadline(), Some(due));
+        outlets.is_registered(6, number, Err(io::ErrorKind::OutOfMemory.into()));
+        assert_eq!(outlets.deadline(), Some(due), "it is not put off");
+        outlets.expire(&epoll, due - 1);
+        assert_eq!(outlets.deadline(), Some(due));
+        outlets.expire(&epoll, due);
+        assert!(outlets.deadline().is_none() && outlets.unheard.is_empty());
+        // It is registered already.
+        outlets.say(&epoll, due, number, &completion(said));
+        assert!(outlets.deadline().is_none());
+        for expected in 0..=said {
+            theirs.receive(&mut buffer).unwrap();
+            assert_eq!(u64::from_ne_bytes(buffer), u64::from(expected));
+            epoll.wait(0).unwrap();
+            let has_room = epoll.ready().any(|of| Token::from(of) == Token::Outlet(number));
+            if has_room {
+                outlets.flush(&epoll, number);
+            }
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use wire::Nanos;
 
 use crate::carrier::Carrier;
 use crate::stats::Calls;
+use crate::token::REGISTER_AGAIN;
 
 /// How long a stream that is to be closed may need for it.
 pub(crate) const CLOSING_MAX: Nanos = 5_000_000_000;
@@ -58,6 +59,8 @@ pub(crate) struct Stream {
     pub(crate) due: Option<Nanos>,
     /// As it is registered, if it is.
     pub(crate) interest: Option<Interest>,
+    /// When it is to be registered again, as that has failed.
+    registers: Option<Nanos>,
     /// It is one of those that go on in the next turn.
     is_unfinished: bool,
 }
@@ -65,7 +68,7 @@ pub(crate) struct Stream {
 impl Stream {
     pub(crate) fn new(carrier: Carrier, qp: Qp, held: Vec<u8>, interest: Interest) -> Self {
         let (waiting, gone, closes, ends, due) = (Vec::new(), 0, None, false, None);
-        let (is_full, is_unfinished) = (false, false);
+        let (is_full, is_unfinished, registers) = (false, false, None);
         let (qp, for_receive, interest) = (Some(qp), None, Some(interest));
         Stream {
             carrier,
@@ -79,6 +82,7 @@ impl Stream {
             ends,
             due,
             interest,
+            registers,
             is_unfinished,
         }
     }
@@ -104,7 +108,8 @@ impl Stream {
 
     /// When it is to be looked at though nothing has come.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
-        [self.due, self.for_receive.map(|waiting| waiting.look)].into_iter().flatten().min()
+        let look = self.for_receive.map(|waiting| waiting.look);
+        [self.due, look, self.registers].into_iter().flatten().min()
     }
 
     /// Whether what is sent next goes to the carrier.
@@ -226,6 +231,20 @@ impl Stream {
     /// Whether nothing more is sent by this side.
     pub(crate) fn is_ending(&self) -> bool {
         self.ends
+    }
+
+    /// It is registered like this from now on, or that has failed: the kernel has no memory for it, or the user no room for
+    /// more (`fs.epoll.max_user_watches`, epoll(7)). Then it is as it was, and nothing tells when to try again.
+    pub(crate) fn is_registered(&mut self, now: Nanos, as_wanted: bool) {
+        if as_wanted {
+            self.interest = self.wants();
+        }
+        self.registers = (!as_wanted).then(|| now.saturating_add(REGISTER_AGAIN));
+    }
+
+    /// Whether it is to be registered again by now.
+    pub(crate) fn is_to_register(&self, now: Nanos) -> bool {
+        self.registers.is_some_and(|at| at <= now)
     }
 
     /// What it waits for.

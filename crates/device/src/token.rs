@@ -1,5 +1,10 @@
 //! What the loop of a process waits for, as the number of a descriptor.
 
+use wire::Nanos;
+
+/// When a descriptor is registered again that could not be.
+pub(crate) const REGISTER_AGAIN: Nanos = 100_000_000;
+
 /// See the module's documentation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Token {

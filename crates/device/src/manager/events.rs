@@ -33,7 +33,7 @@ impl Manager {
         let (local, remote) = (of.local, of.remote);
         let event = CmEvent { kind, status, id, listener, ird, ord, local, remote };
         if let Ok(bytes) = event.encode(private_data).encode() {
-            around.outlets.say(around.epoll, of.events, &bytes);
+            around.outlets.say(around.epoll, around.now, of.events, &bytes);
         }
     }
 
@@ -73,7 +73,7 @@ impl Manager {
     ) -> Result<(), i32> {
         let before = std::mem::replace(&mut self.get(id)?.events, events);
         for event in around.outlets.take_back(before, |event| of_id(event, id).is_some()) {
-            around.outlets.say(around.epoll, events, &event);
+            around.outlets.say(around.epoll, around.now, events, &event);
             let came = of_id(&event, id).and_then(|event| self.ids.get_mut(&event.id));
             came.into_iter().for_each(|of| of.events = events);
         }

@@ -214,7 +214,7 @@ impl Serving {
     }
 
     /// Sends what a queue pair has to send, as far as there is room.
-    fn transmit(&mut self, now: Nanos, number: u64) -> Result<(), End> {
+    pub(super) fn transmit(&mut self, now: Nanos, number: u64) -> Result<(), End> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let sent = self.lay_out(now, number, &mut buffer);
         self.buffer = buffer;
@@ -225,17 +225,16 @@ impl Serving {
             if stream.qp.is_some_and(|qp| self.process.state(qp) != Some(State::Rts)) {
                 stream.close(now);
             }
+            let (wants, token) = (stream.wants(), Token::Stream(number).into());
+            let registered = match (stream.interest, wants) {
+                (was, wants) if was == wants => Ok(()),
+                (Some(_), Some(wants)) => self.epoll.change(&stream.carrier, token, wants),
+                (None, Some(wants)) => self.epoll.add_for(&stream.carrier, token, wants),
+                // If it was not there, it is as it is wanted.
+                (_, None) => self.epoll.remove(&stream.carrier).or(Ok(())),
+            };
+            stream.is_registered(now, registered.is_ok());
             self.may_be_sooner |= stream.deadline().is_some();
-            let wants = stream.wants();
-            if wants != stream.interest {
-                let was = std::mem::replace(&mut stream.interest, wants);
-                let token = Token::Stream(number).into();
-                let _ = match (was, wants) {
-                    (Some(_), Some(wants)) => self.epoll.change(&stream.carrier, token, wants),
-                    (None, Some(wants)) => self.epoll.add_for(&stream.carrier, token, wants),
-                    (_, None) => self.epoll.remove(&stream.carrier),
-                };
-            }
         }
         Ok(())
     }

@@ -271,7 +271,7 @@ impl Serving {
 
     fn first_due(&self) -> Option<Nanos> {
         let streams = self.streams.values().filter_map(Stream::deadline).min();
-        [self.manager.deadline(), streams].into_iter().flatten().min()
+        [self.manager.deadline(), self.outlets.deadline(), streams].into_iter().flatten().min()
     }
 
     fn expire(&mut self, now: Nanos) -> Result<(), End> {
@@ -286,13 +286,16 @@ impl Serving {
         let late: Vec<u64> =
             self.streams.iter().filter(|(_, of)| is_late(of)).map(|(number, _)| *number).collect();
         for number in late {
-            let is_due = |of: &Stream| of.due.is_some_and(|due| due <= now);
-            if self.streams.get(&number).is_some_and(is_due) {
+            let Some(stream) = self.streams.get(&number) else { continue };
+            if stream.due.is_some_and(|due| due <= now) {
                 self.stream_is_over(now, number)?;
+            } else if stream.is_to_register(now) {
+                self.stream_turn(now, number)?;
             } else {
                 self.look_for_receive(now, number)?;
             }
         }
+        self.outlets.expire(&self.epoll, now);
         self.hear(now);
         Ok(())
     }
@@ -302,10 +305,10 @@ impl Serving {
         while let Some(told) = self.process.poll_told() {
             match told {
                 Told::Completion { channel, cq } => {
-                    self.outlets.say(&self.epoll, channel, &completion(cq));
+                    self.say(now, channel, &completion(cq));
                 }
                 Told::Async { context, event, object } => {
-                    self.outlets.say(&self.epoll, context, &encode_async(event, object));
+                    self.say(now, context, &encode_async(event, object));
                 }
                 Told::Terminated(qp, cause) => {
                     let pid = self.served.pid;
@@ -324,6 +327,11 @@ impl Serving {
                 Told::Released(handle) => self.memory.release(handle),
             }
         }
+    }
+
+    fn say(&mut self, now: Nanos, outlet: u32, event: &[u8]) {
+        self.outlets.say(&self.epoll, now, outlet, event);
+        self.may_be_sooner |= self.outlets.deadline().is_some();
     }
 
     /// The queue pair is gone, or begins anew: what it has sent still goes out.

@@ -78,3 +78,27 @@ fn a_session_that_has_ended_waits_for_room_alone() {
     serving.epoll.wait(0).unwrap();
     assert_eq!(serving.epoll.ready().count(), 0);
 }
+
+/// As where the user has no room for another (`fs.epoll.max_user_watches`).
+#[test]
+fn a_stream_that_cannot_be_registered_is_later() {
+    const STREAM: u64 = 1;
+    let (mut serving, _theirs) = session();
+    let (socket, _peer) = connection();
+    // epoll takes no files, and so none of these either.
+    let file = std::fs::File::open("/proc/self/exe").unwrap();
+    let carrier = Carrier::new(OwnedFd::from(file).into());
+    let mut stream = Stream::new(carrier, Qp::new(1), Vec::new(), Interest::Read);
+    (stream.qp, stream.interest) = (None, None);
+    serving.streams.insert(STREAM, stream);
+    serving.transmit(7, STREAM).unwrap();
+    let stream = serving.streams.get_mut(&STREAM).unwrap();
+    assert!(stream.interest.is_none());
+    let due = stream.deadline().unwrap();
+    assert!(due > 7 && !stream.is_to_register(due - 1));
+    stream.carrier = Carrier::new(socket);
+    assert_eq!(serving.deadline(), Some(due));
+    serving.expire(due).unwrap();
+    let stream = &serving.streams[&STREAM];
+    assert_eq!((stream.interest, stream.deadline()), (Some(Interest::Read), None));
+}
