@@ -1,6 +1,7 @@
 //! State and measurements of a connection: TCP_INFO.
 
 use crate::connection::Connection;
+use crate::connection::timers::Pending;
 use crate::snapshot::RecoveryState;
 use crate::{Nanos, State};
 
@@ -72,6 +73,10 @@ impl Connection {
     /// State and measurements at the moment.
     pub fn info(&self) -> Info {
         let bits = self.hot.bits;
+        let (retransmits, probes) = match self.hot.pending {
+            Pending::Persist => (0, self.retransmits),
+            _ => (self.retransmits, self.keepalive_probes),
+        };
         Info {
             state: self.hot.state,
             recovery: self.recovery.state,
@@ -80,8 +85,8 @@ impl Connection {
             min_rtt: self.rtt.min,
             rto: self.rtt.rto(&self.config),
             backoff: self.rtt.backoff,
-            retransmits: self.retransmits,
-            probes: self.keepalive_probes,
+            retransmits,
+            probes,
             snd_mss: self.hot.mss,
             rcv_mss: self.hot.rcv_mss,
             advmss: self.our_mss(),

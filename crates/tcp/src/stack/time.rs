@@ -1,7 +1,7 @@
 //! The deadlines of all connections, and what is run when they come.
 
 use super::trace::Due;
-use super::{EPOCH, Stack};
+use super::{EPOCH, Id, Stack};
 use crate::Nanos;
 use crate::connection::NEVER;
 
@@ -13,6 +13,14 @@ impl Stack {
     pub fn next_deadline(&self) -> Option<Nanos> {
         let kept = self.pool.deadline().into_iter();
         self.deadlines.next().into_iter().chain(kept).min().map(|at| at.saturating_sub(EPOCH))
+    }
+
+    /// How long ago a segment of a connection has come, and before it how long ago data was sent at most: time that has made
+    /// the congestion window smaller does not count.
+    pub fn last_moved(&self, id: Id, now: Nanos) -> Option<(Nanos, Nanos)> {
+        let connection = self.slots.get(id)?;
+        let ago = |at: Nanos| (now + EPOCH).saturating_sub(at);
+        Some((ago(connection.last_sent), ago(connection.hot.last_received)))
     }
 
     /// Runs all timers that are due.

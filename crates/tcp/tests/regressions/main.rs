@@ -547,3 +547,22 @@ fn the_window_grows_by_what_stood_behind_a_hole() {
     read_all(&mut lab);
     assert_eq!(lab.info().rcv_space, 2 * before);
 }
+
+#[test]
+fn probes_of_a_closed_window_are_no_retransmissions_and_count_until_they_are_answered() {
+    let mut lab = Lab::new(Config::default(), 8, true, true, 10 * MILLISECOND);
+    lab.window = 0;
+    lab.ack(lab.una, &[]);
+    lab.send(5000);
+    assert!(!lab.wait(3 * SECOND).is_empty());
+    let info = lab.info();
+    assert!(info.probes > 1 && info.unacked == 0 && info.notsent == 5000, "{info:?}");
+    let moved = |lab: &Lab| lab.stack.last_moved(lab.id.unwrap(), lab.now).unwrap();
+    assert_eq!((info.retransmits, moved(&lab).1), (0, 3 * SECOND), "{info:?}");
+    lab.ack(lab.una, &[]);
+    assert_eq!((lab.info().probes, moved(&lab).1), (0, 0));
+    lab.window = 65_535;
+    lab.ack(lab.una, &[]);
+    assert!(!lab.listen().is_empty());
+    assert_eq!(moved(&lab), (0, 0));
+}

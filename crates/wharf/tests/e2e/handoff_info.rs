@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Instant;
 
 use testkit::lab::{have, wait_until};
 
@@ -76,6 +77,7 @@ fn what_tcp_info_says_on_the_nic_is_what_the_kernel_says() {
     let Some(up) = Plan::new(Port::Auto).up_with(&["--set", "workers=1"]) else { return };
     let _server = serve(&up.hosts, "by_hand", TELLS);
     for ip in Ip::BOTH {
+        let begun = Instant::now();
         let stream = connect(&up.hosts, ip);
         let traffic = || {
             echoes(&stream, &bytes(100_000, 1).iter().map(|byte| byte | 0x80).collect::<Vec<_>>());
@@ -105,6 +107,9 @@ fn what_tcp_info_says_on_the_nic_is_what_the_kernel_says() {
         // A window that lets more than the first ten segments go, and windows that are open.
         let [cwnd, snd_wnd, rcv_wnd, rcv_space] = [80, 228, 232, 96].map(|at| nic.number(at));
         assert!(cwnd >= 10 && snd_wnd > 0 && rcv_wnd > 0 && rcv_space > 0, "{nic:?}");
+        // Data was sent, and the peer heard, since the test began: milliseconds.
+        let [sent, heard] = [44, 56].map(|at| nic.number(at));
+        assert!(u128::from(sent.max(heard)) <= begun.elapsed().as_millis(), "{nic:?}");
         // A program that knows a shorter struct gets so much.
         let short = Info::of(&stream, 104);
         assert_eq!((short.0.len(), short.byte(0)), (104, 1));

@@ -40,6 +40,10 @@ fn micros(time: Nanos) -> u32 {
     u32::try_from(time / 1000).unwrap_or(u32::MAX)
 }
 
+fn millis(time: Nanos) -> u32 {
+    u32::try_from(time / 1_000_000).unwrap_or(u32::MAX)
+}
+
 /// `enum tcp_ca_state` (linux/tcp.h).
 fn ca_state(recovery: RecoveryState) -> u8 {
     match recovery {
@@ -68,7 +72,7 @@ pub(super) fn figures(connection: &Connection, stack: &Stack) -> Option<Figures>
 
 /// As the kernel would show it, where the engine knows; zeros elsewhere. Bytes are counted since the NIC has the
 /// connection, as the kernel counts anew when it is given one.
-pub(super) fn info(connection: &Connection, stack: &Stack) -> Option<[u8; INFO_LEN]> {
+pub(super) fn info(connection: &Connection, stack: &Stack, now: Nanos) -> Option<[u8; INFO_LEN]> {
     let running = connection.engine.as_ref()?;
     let info: Info = stack.connection(running.id)?.info();
     let figures = figures(connection, stack)?;
@@ -97,6 +101,10 @@ pub(super) fn info(connection: &Connection, stack: &Stack) -> Option<[u8; INFO_L
     all.put(28, segments(info.sacked));
     all.put(32, segments(info.lost));
     all.put(36, segments(info.retransmitted));
+    // Any segment of an established connection has an acknowledgment.
+    let (sent, received) = stack.last_moved(running.id, now)?;
+    all.put(44, millis(sent));
+    all.put(56, millis(received));
     all.put(60, info.pmtu.into());
     all.put(64, info.rcv_wnd);
     all.put(68, micros(info.rtt));

@@ -156,7 +156,7 @@ impl Rings {
             NicCommand::Send(_) | NicCommand::Recvd(_) => self.mark(number),
             NicCommand::Ctrl(ctrl) if ctrl.cmd.is_of_application() => {
                 match ctrl.cmd {
-                    NicControl::Inform => return self.inform(number, stack),
+                    NicControl::Inform => return self.inform(number, stack, now),
                     NicControl::Splice(to) => return self.begin_splice(number, Cid(to), now),
                     _ => {}
                 }
@@ -229,14 +229,14 @@ impl Rings {
     }
 
     /// Writes the figures of a connection for its application.
-    fn inform(&self, number: u32, stack: &Stack) {
+    fn inform(&self, number: u32, stack: &Stack, now: Nanos) {
         let Some(connection) = self.all.get(number) else { return };
         let session = self.sessions.get(connection.key.session as usize).and_then(Option::as_ref);
         if let Some(session) = session
             && let Some(area) = session.area(connection.key.cid)
             && let Some(running) = &connection.engine
             && let Some(engine) = stack.connection(running.id)
-            && let Some(info) = informed::info(connection, stack)
+            && let Some(info) = informed::info(connection, stack, now)
         {
             running.publish_sent(&area, &engine.standing());
             area.info().write(&info);
