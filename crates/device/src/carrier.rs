@@ -5,6 +5,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use sys::tcp::Answers;
+
 use crate::stats::Calls;
 
 /// See the module's documentation. Nothing here waits.
@@ -141,6 +143,20 @@ impl Carrier {
     /// What shutdown(2) says: the connection is over.
     pub(crate) fn end(&mut self) -> io::Result<()> {
         self.socket.shutdown(Shutdown::Write)
+    }
+
+    /// How the peer answers to what was sent.
+    ///
+    /// # Errors
+    /// What getsockopt(2) says: there is no connection.
+    pub(crate) fn answers(&self) -> io::Result<Answers> {
+        sys::tcp::answers(&self.socket)
+    }
+
+    /// Nothing is sent any more once it is closed: nobody is there.
+    pub(crate) fn reset(&self) {
+        // Else what was sent is sent again for a while.
+        let _ = sys::tcp::reset_when_closed(&self.socket);
     }
 
     /// It is over at once, whatever waits.

@@ -15,6 +15,7 @@
 //! | `process` | one process: the loop of its thread |
 //! | `memory` | its registered memory |
 //! | `stream` | the stream of a queue pair |
+//! | `silence` | how long its peer has answered nothing |
 //! | `carrier` | the connection that carries it |
 //! | `manager` | the connection manager: identifiers, connection set-up |
 //! | `outlet` | where events are read |
@@ -42,6 +43,7 @@ mod memory;
 mod outlet;
 mod process;
 pub mod server;
+mod silence;
 pub mod stats;
 mod stream;
 mod terms;

@@ -1,12 +1,15 @@
 //! The stream of a queue pair, or what is left of one.
 
 use std::io::{self, ErrorKind};
+use std::time::Duration;
 
 use rdma::verbs::{Qp, Transmitted};
 use sys::poll::Interest;
+use sys::tcp::Answers;
 use wire::Nanos;
 
 use crate::carrier::Carrier;
+use crate::silence::Silence;
 use crate::stats::Calls;
 use crate::token::REGISTER_AGAIN;
 
@@ -61,12 +64,21 @@ pub(crate) struct Stream {
     pub(crate) interest: Option<Interest>,
     /// When it is to be registered again, as that has failed.
     registers: Option<Nanos>,
+    /// How its peer answers.
+    silence: Silence,
     /// It is one of those that go on in the next turn.
     is_unfinished: bool,
 }
 
 impl Stream {
-    pub(crate) fn new(carrier: Carrier, qp: Qp, held: Vec<u8>, interest: Interest) -> Self {
+    /// One that has just begun, and whose peer may be silent for so long.
+    pub(crate) fn new(
+        carrier: Carrier,
+        qp: Qp,
+        interest: Interest,
+        peer_timeout: Duration,
+    ) -> Self {
+        let (held, silence) = (Vec::new(), Silence::new(peer_timeout));
         let (waiting, gone, closes, ends, due) = (Vec::new(), 0, None, false, None);
         let (is_full, is_unfinished, registers) = (false, false, None);
         let (qp, for_receive, interest) = (Some(qp), None, Some(interest));
@@ -83,6 +95,7 @@ impl Stream {
             due,
             interest,
             registers,
+            silence,
             is_unfinished,
         }
     }
@@ -109,7 +122,31 @@ impl Stream {
     /// When it is to be looked at though nothing has come.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         let look = self.for_receive.map(|waiting| waiting.look);
-        [self.due, look, self.registers].into_iter().flatten().min()
+        let all = [self.due, look, self.registers, self.silence.deadline()];
+        all.into_iter().flatten().min()
+    }
+
+    /// Something goes to the peer.
+    pub(crate) fn sends(&mut self, now: Nanos) {
+        self.silence.sends(now);
+    }
+
+    /// Whether the peer has answered nothing for too long; looked at when that is due. The connection then ends when this does,
+    /// and nothing of it is sent any more.
+    pub(crate) fn is_silent(&mut self, now: Nanos) -> bool {
+        if self.silence.deadline().is_none_or(|look| look > now) {
+            return false;
+        }
+        let answers = self.carrier.answers().ok().map(|answers| match answers {
+            // What TCP has had no room for is sent as well.
+            Answers::All if !self.waiting.is_empty() => Answers::Last,
+            answers => answers,
+        });
+        let is_silent = self.silence.hears(now, answers);
+        if is_silent {
+            self.carrier.reset();
+        }
+        is_silent
     }
 
     /// Whether what is sent next goes to the carrier.
@@ -268,7 +305,8 @@ mod tests {
     fn a_stream_closes_as_long_as_something_moves_but_not_for_ever() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let mut stream = Stream::new(Carrier::new(socket), Qp::new(1), Vec::new(), Interest::Read);
+        let mut stream =
+            Stream::new(Carrier::new(socket), Qp::new(1), Interest::Read, crate::PEER_TIMEOUT);
         stream.moved(1);
         assert!(!stream.is_closing() && stream.due.is_none());
         let begun = 10;

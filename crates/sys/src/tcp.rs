@@ -1,10 +1,12 @@
 //! Socket options and calls of the kernel's TCP.
 
 mod address;
+mod answers;
 mod obstacle;
 pub mod repair;
 pub mod zero_copy;
 
+pub use answers::{Answers, answers};
 pub use obstacle::{Obstacle, inode_of, namespace_of, obstacle, owner_of};
 
 use std::io;
@@ -85,22 +87,29 @@ pub fn set_type_of_service(socket: impl AsFd, is_ipv6: bool, value: u8) -> io::R
     sockopt::set(socket, libc::IPPROTO_IP, libc::IP_TOS, &value)
 }
 
-/// Ends a connection whose peer has answered nothing for so long: what was sent is not acknowledged (`TCP_USER_TIMEOUT`), or,
-/// where nothing was, the probes that are then sent (`SO_KEEPALIVE`). Seconds are the finest for these, one the least.
+/// Ends a connection at which nothing is sent when its peer has answered nothing for so long: probes are sent for that
+/// (`SO_KEEPALIVE`). Seconds are the finest for these, one the least. While something is sent, [`answers`] says how the peer is.
 ///
 /// # Errors
 /// As `setsockopt`.
-pub fn set_peer_timeout(socket: impl AsFd, timeout: Duration) -> io::Result<()> {
+pub fn keep_alive(socket: impl AsFd, timeout: Duration) -> io::Result<()> {
     const PROBES: u32 = 3;
     let socket = socket.as_fd();
     let seconds = |of: Duration| libc::c_int::try_from(of.as_secs().clamp(1, 32_767)).unwrap_or(1);
-    let milliseconds = libc::c_uint::try_from(timeout.as_millis()).unwrap_or(libc::c_uint::MAX);
     let probes = PROBES as libc::c_int;
-    sockopt::set(socket, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, &milliseconds)?;
     sockopt::set(socket, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, &seconds(timeout / 2))?;
     sockopt::set(socket, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, &seconds(timeout / 2 / PROBES))?;
     sockopt::set(socket, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, &probes)?;
     sockopt::set(socket, libc::SOL_SOCKET, libc::SO_KEEPALIVE, &1_i32)
+}
+
+/// Has a connection end by a reset when it is closed (`SO_LINGER` of no time): what the peer has not got is not sent again.
+///
+/// # Errors
+/// As `setsockopt`.
+pub fn reset_when_closed(socket: impl AsFd) -> io::Result<()> {
+    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    sockopt::set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_LINGER, &linger)
 }
 
 fn socket(address: SocketAddr) -> io::Result<OwnedFd> {

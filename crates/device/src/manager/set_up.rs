@@ -315,7 +315,7 @@ impl Manager {
 /// How a connection is, whoever has begun it.
 fn prepare(stream: &TcpStream, around: &Around<'_>) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    sys::tcp::set_peer_timeout(stream, around.peer_timeout)
+    sys::tcp::keep_alive(stream, around.peer_timeout)
 }
 
 /// Reads what there is; whether the peer has closed.

@@ -51,7 +51,9 @@ impl Serving {
         self.last_stream += 1;
         let number = self.last_stream;
         let token = u64::from(Token::Stream(number));
-        let mut stream = Stream::new(carrier, qp, Vec::new(), Interest::Read);
+        let timeout = self.terms.peer_timeout;
+        let mut stream = Stream::new(carrier, qp, Interest::Read, timeout);
+        stream.sends(now);
         // What set-up waited for it for may be over.
         let registered = self
             .epoll
@@ -234,7 +236,8 @@ impl Serving {
                 (_, None) => self.epoll.remove(&stream.carrier).or(Ok(())),
             };
             stream.is_registered(now, registered.is_ok());
-            self.may_be_sooner |= stream.deadline().is_some();
+            let is_sooner = |at: Nanos| self.due.is_none_or(|due| at < due);
+            self.may_be_sooner |= stream.deadline().is_some_and(is_sooner);
         }
         Ok(())
     }
@@ -271,6 +274,7 @@ impl Serving {
             all += sent.len;
             if sent.len > 0 {
                 stream.moved(now);
+                stream.sends(now);
             }
             match sent.close {
                 Some(Close::Orderly) => {

@@ -286,8 +286,15 @@ impl Serving {
         let late: Vec<u64> =
             self.streams.iter().filter(|(_, of)| is_late(of)).map(|(number, _)| *number).collect();
         for number in late {
-            let Some(stream) = self.streams.get(&number) else { continue };
+            let Some(stream) = self.streams.get_mut(&number) else { continue };
             if stream.due.is_some_and(|due| due <= now) {
+                self.stream_is_over(now, number)?;
+            } else if stream.is_silent(now) {
+                let (pid, timeout, qp) = (self.served.pid, self.terms.peer_timeout, stream.qp);
+                let qp = qp.map_or(0, |qp| qp.0);
+                tracing::info!(
+                    "process {pid}: the peer of queue pair {qp} has answered nothing for {timeout:?}"
+                );
                 self.stream_is_over(now, number)?;
             } else if stream.is_to_register(now) {
                 self.stream_turn(now, number)?;

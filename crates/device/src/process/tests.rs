@@ -40,7 +40,8 @@ fn a_stream_with_more_than_a_turn_holds_has_one_more() {
     // What there is room for at the kernel is several turns.
     serving.buffer = vec![0; 256];
     let (socket, mut peer) = connection();
-    let mut stream = Stream::new(Carrier::new(socket), Qp::new(1), Vec::new(), Interest::Read);
+    let mut stream =
+        Stream::new(Carrier::new(socket), Qp::new(1), Interest::Read, crate::PEER_TIMEOUT);
     // What comes is nobody's any more.
     stream.qp = None;
     serving.streams.insert(STREAM, stream);
@@ -63,7 +64,8 @@ fn a_session_that_has_ended_waits_for_room_alone() {
     let (mut serving, theirs) = session();
     let (socket, mut peer) = connection();
     serving.epoll.add(&socket, Token::Stream(STREAM).into()).unwrap();
-    let mut stream = Stream::new(Carrier::new(socket), Qp::new(1), Vec::new(), Interest::Read);
+    let mut stream =
+        Stream::new(Carrier::new(socket), Qp::new(1), Interest::Read, crate::PEER_TIMEOUT);
     // More than the kernel has room for, and something to read.
     while stream.has_room() {
         stream.send(&[0; 1 << 16], &mut serving.calls).unwrap();
@@ -88,7 +90,7 @@ fn a_stream_that_cannot_be_registered_is_later() {
     // epoll takes no files, and so none of these either.
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     let carrier = Carrier::new(OwnedFd::from(file).into());
-    let mut stream = Stream::new(carrier, Qp::new(1), Vec::new(), Interest::Read);
+    let mut stream = Stream::new(carrier, Qp::new(1), Interest::Read, crate::PEER_TIMEOUT);
     (stream.qp, stream.interest) = (None, None);
     serving.streams.insert(STREAM, stream);
     serving.transmit(7, STREAM).unwrap();

@@ -16,6 +16,7 @@ mod programs;
 mod qemu;
 mod service;
 mod settings;
+mod slow;
 mod symbols;
 mod verbs;
 
