@@ -156,6 +156,8 @@ mod tests {
     fn connections_that_say_nothing_have_so_many_places_and_no_identifiers() {
         const BACKLOG: u32 = 80;
         const PLACES: usize = BACKLOG as usize;
+        // A process's places are a part of its descriptors.
+        sys::process::allow_most_open_files().unwrap();
         let (manager, outlets) = (Manager::default(), Outlets::default());
         let mut lab = Lab { manager, epoll: Epoll::new().unwrap(), outlets };
         let (events, _theirs) = lab.outlets.add(Kind::Connections).unwrap();
