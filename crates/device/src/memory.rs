@@ -44,6 +44,7 @@ pub(crate) struct Remote {
     /// Whose turn it is at atomic operations, and how slow its pages were.
     turns: &'static Turns,
     slowness: Slowness,
+    atomics_passed: u64,
 }
 
 /// Memory, and how often it was read or written by a call.
@@ -141,12 +142,17 @@ impl Remote {
 
     fn with_turns(memory: ProcessMemory, turns: &'static Turns) -> Self {
         let (memory, slowness) = (Called::new(memory), Slowness::default());
-        Remote { memory, copied: Box::new([0; _]), turns, slowness }
+        Remote { memory, copied: Box::new([0; _]), turns, slowness, atomics_passed: 0 }
     }
 
     /// Calls that have read or written it, and those of them that were of files.
     pub(crate) fn calls(&self) -> (u64, u64) {
         (self.memory.calls.get(), self.memory.file_calls.get())
+    }
+
+    /// Atomic operations that have not waited for others to their end.
+    pub(crate) fn atomics_passed(&self) -> u64 {
+        self.atomics_passed
     }
 
     /// The handle of a region: of the file that has come with its request, if that can be used, and else by its address.
@@ -236,7 +242,7 @@ impl Memory for Remote {
 
     fn atomic(&mut self, memory: Handle, offset: u64, operation: Operation) -> Result<u64, Fault> {
         let at = address(memory, offset);
-        let (mut waited, mut tries) = (Duration::ZERO, 1);
+        let (mut waited, mut tries, mut passes) = (Duration::ZERO, 1, false);
         loop {
             let (turn, mut value) = (self.turns.begin(&self.slowness), [0; 8]);
             // Whoever waits for a turn has no file meanwhile, which other devices would wait for, and at last not; and
@@ -250,6 +256,7 @@ impl Memory for Remote {
                 waited += begun.elapsed();
                 continue;
             }
+            passes |= turn.passes || matches!(asked, Some(Asked::Never));
             if self.memory.read(at, &mut value, &[(0, 8)]) != 8 {
                 return Err(Fault { done: 0 });
             }
@@ -261,6 +268,7 @@ impl Memory for Remote {
             let before = u64::from_ne_bytes(value);
             let after = operation.apply(before).to_ne_bytes();
             let written = self.memory.write(at, &[&after]);
+            self.atomics_passed += u64::from(passes);
             return if written == 8 { Ok(before) } else { Err(Fault { done: 0 }) };
         }
     }

@@ -37,6 +37,8 @@ pub struct Calls {
     pub memory_calls: u64,
     /// Those of them that were of files.
     pub file_calls: u64,
+    /// Atomic operations that have not waited for others to their end.
+    pub atomics_passed: u64,
     /// Bytes that were copied once more than the way of a byte needs: of what had come in part, or had no room, or whose
     /// connection has left the NIC before it was sent.
     pub held_bytes: u64,
@@ -173,8 +175,16 @@ fn process(served: &Served) -> Value {
 }
 
 fn counters(of: &Snapshot) -> Totals {
-    let Snapshot { counters, calls, .. } = of;
-    let counters = json!({
+    let both = [of_calls(&of.calls), of_work(&of.counters)];
+    let objects = both.into_iter().filter_map(|part| match part {
+        Value::Object(part) => Some(part),
+        _ => None,
+    });
+    objects.flatten().collect()
+}
+
+fn of_calls(calls: &Calls) -> Value {
+    json!({
         "bytes_in": calls.bytes.0,
         "bytes_out": calls.bytes.1,
         "nic_bytes_in": calls.nic_bytes.0,
@@ -188,7 +198,13 @@ fn counters(of: &Snapshot) -> Totals {
         "waits": calls.waits,
         "memory_calls": calls.memory_calls,
         "file_calls": calls.file_calls,
+        "atomics_passed": calls.atomics_passed,
         "held_bytes": calls.held_bytes,
+    })
+}
+
+fn of_work(counters: &Counters) -> Value {
+    json!({
         "fpdus_in": counters.fpdus_in,
         "fpdus_out": counters.fpdus_out,
         "messages_in": counters.messages_in,
@@ -215,9 +231,5 @@ fn counters(of: &Snapshot) -> Totals {
         "fence_waits": counters.fence_waits,
         "flushed": counters.flushed,
         "lost_completions": counters.lost_completions,
-    });
-    match counters {
-        Value::Object(counters) => counters,
-        _ => Totals::new(),
-    }
+    })
 }

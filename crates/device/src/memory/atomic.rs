@@ -148,6 +148,8 @@ pub(super) struct Turn<'a> {
     slowness: &'a Slowness,
     number: u64,
     begun: Instant,
+    /// The turn before is not over: it has taken too long.
+    pub(super) passes: bool,
 }
 
 impl Turns {
@@ -174,13 +176,14 @@ impl Turns {
             begun = Instant::now();
             is_beside = is_slow && !is_over;
         }
+        let passes = state.lasts.is_some();
         state.begun += 1;
         let number = state.begun;
         // Nobody waits for whoever is slow and had to begin before the others were done.
         if !is_beside {
             state.lasts = Some((number, begun + self.wait_max));
         }
-        Turn { turns: self, slowness, number, begun }
+        Turn { turns: self, slowness, number, begun, passes }
     }
 
     /// Waits until it is the turn of this thread, which is there since `since`, and whether it is then: not if it has waited
@@ -307,9 +310,9 @@ pub(super) mod tests {
     fn a_turn_that_does_not_end_keeps_nobody_for_ever() {
         let (turns, slowness) = (Turns::new(), Slowness::default());
         let stalled = turns.begin(&slowness);
-        assert!(stalled.lasts());
+        assert!(stalled.lasts() && !stalled.passes);
         let next = turns.begin(&slowness);
-        assert!(next.lasts() && !stalled.lasts());
+        assert!(next.lasts() && next.passes && !stalled.lasts());
         // Its end is not that of the one which lasts.
         drop(stalled);
         assert!(turns.lock().lasts.is_some_and(|(number, _)| number == next.number));

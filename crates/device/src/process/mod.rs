@@ -359,7 +359,8 @@ impl Serving {
         snapshot.counters = *self.process.counters();
         snapshot.objects = self.process.objects();
         let (memory_calls, file_calls) = self.memory.calls();
-        snapshot.calls = Calls { memory_calls, file_calls, ..self.calls };
+        let atomics_passed = self.memory.atomics_passed();
+        snapshot.calls = Calls { memory_calls, file_calls, atomics_passed, ..self.calls };
         snapshot.file_regions = self.memory.file_regions();
         // Each stream has a number of its own: where there is none more and none less, they are the same.
         let current = (self.carried.len(), self.last_stream);
