@@ -33,6 +33,8 @@ pub struct Calls {
     pub in_place_bytes: (u64, u64),
     /// Looks for what is ready, with and without a wait.
     pub waits: u64,
+    /// How often the device has said that it sleeps: whoever posts then wakes it.
+    pub sleeps: u64,
     /// Calls that read or wrote the memory of the process.
     pub memory_calls: u64,
     /// Those of them that were of files.
@@ -196,6 +198,7 @@ fn of_calls(calls: &Calls) -> Value {
         "nic_reads": calls.nic_streams.0,
         "nic_writes": calls.nic_streams.1,
         "waits": calls.waits,
+        "sleeps": calls.sleeps,
         "memory_calls": calls.memory_calls,
         "file_calls": calls.file_calls,
         "atomics_passed": calls.atomics_passed,

@@ -236,6 +236,7 @@ impl Serving {
             }
             return self.look();
         }
+        self.calls.sleeps += 1;
         if !control.sleep() {
             return self.look();
         }
