@@ -1,21 +1,21 @@
 //! Devices that are killed while there is work, and programs that end while their threads do.
 
-use super::verbs::{Built, leave_nothing};
-use super::{Pair, as_user};
+use super::verbs::leave_nothing;
+use super::{Pair, as_user, built};
 use crate::setup::Ip;
 
 /// `WHARF_RDMA_DEVICE_KILLS=20` says the median of so many.
 #[test]
 fn a_device_that_is_killed_leaves_nothing_outstanding() {
     let kills = std::env::var("WHARF_RDMA_DEVICE_KILLS").map_or(1, |kills| kills.parse().unwrap());
-    let Some(program) = Built::new("killed.c", "killed") else { return };
+    let Some(program) = built("killed.c") else { return };
     let Some(pair) = Pair::new(&[]) else { return };
     let own = Ip::V4.client().to_string();
     let mut all = Vec::new();
     for _ in 0..kills {
         let mut device = pair.client.spawn(&mut as_user(&["rdma"]));
         device.line_with("serves");
-        let ended = pair.call(&[&program.path(), &own, &device.id().to_string()]);
+        let ended = pair.call(&[program, &own, &device.id().to_string()]);
         assert!(ended.status.success() && ended.stdout.ends_with("flushed\n"), "{ended}");
         let told = ended.stdout.lines().find_map(|line| line.strip_prefix("told "));
         let microseconds: u64 = told.unwrap().parse().unwrap();
@@ -34,21 +34,21 @@ fn a_device_that_is_killed_leaves_nothing_outstanding() {
 #[test]
 fn nothing_is_left_of_processes_that_end_while_their_threads_are_busy() {
     let exits = std::env::var("WHARF_RDMA_EXITS").map_or(8, |exits| exits.parse().unwrap());
-    let Some(program) = Built::new("threads.c", "threads") else { return };
+    let Some(program) = built("threads.c") else { return };
     let Some(pair) = Pair::new(&[]) else { return };
     let mut device = pair.client.spawn(&mut as_user(&["rdma"]));
     device.line_with("serves");
     let own = Ip::V4.client().to_string();
     leave_nothing(&device, exits, || {
-        let ended = pair.call(&[&program.path(), &own]);
+        let ended = pair.call(&[program, &own]);
         assert!(ended.status.success() && ended.stdout == "ends\n", "{ended}");
     });
 }
 
 #[test]
 fn calls_that_fail_leave_nothing() {
-    let Some(program) = Built::new("apart.c", "apart") else { return };
+    let Some(program) = built("apart.c") else { return };
     let Some(pair) = Pair::new(&[]) else { return };
-    let ended = pair.call(&[&program.path(), &Ip::V4.client().to_string()]);
+    let ended = pair.call(&[program, &Ip::V4.client().to_string()]);
     assert!(ended.status.success() && ended.stdout.ends_with("all\n"), "{ended}");
 }

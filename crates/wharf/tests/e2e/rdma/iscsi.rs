@@ -5,8 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use testkit::lab::wait_until;
 
-use super::qemu::Folder;
-use super::{Pair, listens, ordinary};
+use super::{Folder, Pair, listens, ordinary};
 use crate::setup::Ip;
 
 const TARGET: &str = "iqn.2026-11.com.example:target";

@@ -2,24 +2,23 @@
 
 use sys::process::Signal;
 
-use super::verbs::Built;
-use super::{Pair, as_user};
+use super::{Pair, as_user, built};
 use crate::setup::Ip;
 
 /// Bytes of regions are counted in the crate rdma's tests: there is not so much memory.
 #[test]
 fn what_is_allowed_is_given_and_no_more() {
-    let Some(program) = Built::new("limits.c", "limits") else { return };
+    let Some(program) = built("limits.c") else { return };
     let Some(pair) = Pair::new(&[]) else { return };
     let mut device = pair.client.spawn(&mut as_user(&["rdma"]));
     device.line_with("serves");
     let own = Ip::V4.client().to_string();
-    let mut fills = pair.client.spawn(&mut pair.run(&[&program.path(), &own, "fill"]));
+    let mut fills = pair.client.spawn(&mut pair.run(&[program, &own, "fill"]));
     // First of objects, and then of the memory of their queues.
     for _ in 0..2 {
         fills.line_with("full");
         // No other process has less for that.
-        let ended = pair.call(&[&program.path(), &own, "write"]);
+        let ended = pair.call(&[program, &own, "write"]);
         assert!(ended.status.success(), "{ended}");
         fills.signal(Signal::HangUp);
         fills.line_with("empty");

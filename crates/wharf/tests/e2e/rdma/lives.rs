@@ -1,14 +1,12 @@
 //! Applications that are stopped, that end, and whose device ends, while a peer reads and writes their memory.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use sys::process::Signal;
-use testkit::lab::{Host, Program, have, wait_until};
+use testkit::lab::{Host, Program, wait_until};
 
-use super::{Pair, as_user, build};
+use super::{Folder, Pair, as_user, built};
 use crate::setup::{Ip, WIRE};
 
 const PORT: &str = "5001";
@@ -16,29 +14,18 @@ const PORT: &str = "5001";
 /// The program, and a folder that goes with the test.
 pub(super) struct Peer {
     pub(super) pair: Pair,
-    folder: PathBuf,
+    program: &'static str,
+    folder: Folder,
 }
 
 impl Peer {
     pub(super) fn new(name: &str) -> Option<Peer> {
-        if !have(&["gcc"]) {
-            return None;
-        }
-        Some(Peer::of(Pair::new(&[])?, name))
+        Peer::of(Pair::new(&[])?, name)
     }
 
     /// Between these hosts.
-    pub(super) fn of(pair: Pair, name: &str) -> Peer {
-        let folder = std::env::temp_dir().join(format!("wharf-{name}-{}", std::process::id()));
-        fs::create_dir(&folder).unwrap();
-        // Ordinary users run what is in it.
-        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
-        build("peer.c", &folder.join("peer"));
-        Peer { pair, folder }
-    }
-
-    fn program(&self) -> String {
-        self.folder.join("peer").to_str().unwrap().to_owned()
+    pub(super) fn of(pair: Pair, name: &str) -> Option<Peer> {
+        Some(Peer { pair, program: built("peer.c")?, folder: Folder::new(name) })
     }
 
     pub(super) fn serve(&self, more: &str) -> Program {
@@ -46,7 +33,7 @@ impl Peer {
     }
 
     pub(super) fn serve_at(&self, port: &str, more: &str) -> Program {
-        self.pair.serve(port.parse().unwrap(), &[&self.program(), "serve", port, more])
+        self.served(port, None, more)
     }
 
     /// A server with memory of this kind.
@@ -55,9 +42,13 @@ impl Peer {
     }
 
     pub(super) fn serve_of_at(&self, port: &str, memory: &str, more: &str) -> Program {
-        let memory = format!("MEMORY={memory}");
-        let words = ["env", &memory, &self.program(), "serve", port, more];
-        self.pair.serve(port.parse().unwrap(), &words)
+        self.served(port, Some(memory), more)
+    }
+
+    fn served(&self, port: &str, memory: Option<&str>, more: &str) -> Program {
+        let mut serve = self.pair.run(&[self.program, "serve", port, more]);
+        serve.envs(memory.map(|memory| ("MEMORY", memory)));
+        self.pair.serve_by(port.parse().unwrap(), &mut serve)
     }
 
     /// A client that does `what`, once it is connected. It begins when the file `go` is there.
@@ -67,21 +58,15 @@ impl Peer {
 
     pub(super) fn call_at(&self, port: &str, what: &str) -> Program {
         let to = Ip::V4.server().to_string();
-        let mut call = self.pair.run(&[&self.program(), what, &to, port]);
-        call.env("GO", self.folder.join("go"));
+        let mut call = self.pair.run(&[self.program, what, &to, port]);
+        call.env("GO", self.folder.path("go"));
         let mut client = self.pair.client.spawn(&mut call);
         client.line_with("connected");
         client
     }
 
     pub(super) fn go(&self) {
-        fs::write(self.folder.join("go"), "").unwrap();
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.folder);
+        fs::write(self.folder.path("go"), "").unwrap();
     }
 }
 
@@ -134,7 +119,7 @@ fn what_an_application_becomes_is_not_written() {
 fn the_end_of_an_application_is_seen_by_its_peer() {
     let Some(peer) = Peer::new("exit") else { return };
     for signal in [Signal::HangUp, Signal::Kill] {
-        let _ = fs::remove_file(peer.folder.join("go"));
+        let _ = fs::remove_file(peer.folder.path("go"));
         let server = peer.serve("exit");
         let mut client = peer.call("call");
         peer.go();

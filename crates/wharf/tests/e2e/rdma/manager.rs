@@ -8,8 +8,7 @@ use std::time::Duration;
 use testkit::lab::wait_until;
 
 use super::lives::{Peer, cpu_time};
-use super::verbs::Built;
-use super::{Pair, as_user, ordinary};
+use super::{Pair, as_user, built, ordinary};
 use crate::setup::{Ip, wharf};
 
 fn case(name: &str) {
@@ -18,9 +17,9 @@ fn case(name: &str) {
 
 /// One case of a program's.
 pub(super) fn case_of(source: &str, name: &str) {
-    let Some(program) = Built::new(source, name) else { return };
+    let Some(program) = built(source) else { return };
     let Some(pair) = Pair::new(&[]) else { return };
-    let ended = pair.call(&[&program.path(), &Ip::V4.client().to_string(), name]);
+    let ended = pair.call(&[program, &Ip::V4.client().to_string(), name]);
     assert!(ended.status.success(), "{ended}");
     assert_eq!(ended.stdout.lines().last(), Some("done"), "{ended}");
 }

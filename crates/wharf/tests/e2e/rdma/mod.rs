@@ -22,8 +22,10 @@ mod verbs;
 
 use std::cell::Cell;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use testkit::lab::{Ended, Host, Program, Wire, have, wait_until};
 
@@ -60,13 +62,70 @@ fn library() -> PathBuf {
     newest.expect("libwharf_rdma.so is built with the tests")
 }
 
-/// Builds a program of verbs, of a file in this folder.
-fn build(source: &str, program: &Path) {
+/// Programs of verbs: files in this folder.
+const SOURCES: [&str; 13] = [
+    "abi.c",
+    "apart.c",
+    "calls.c",
+    "killed.c",
+    "limits.c",
+    "manager.c",
+    "operations.c",
+    "peer.c",
+    "random.c",
+    "slow.c",
+    "threads.c",
+    "verbs.c",
+    "waits.c",
+];
+
+/// The program that is made of a file in this folder: once, however many tests run it. It stays where all is that is built,
+/// so that ordinary users may run it. `None`, and a word why, where there is no compiler.
+fn built(source: &str) -> Option<&'static str> {
+    static ALL: [OnceLock<String>; SOURCES.len()] = [const { OnceLock::new() }; SOURCES.len()];
+    if !have(&["gcc"]) {
+        return None;
+    }
+    let at = SOURCES.iter().position(|of| *of == source).expect("it is one of them");
+    Some(ALL[at].get_or_init(|| build(source)))
+}
+
+fn build(source: &str) -> String {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let program = folder.join(format!("rdma-{}", source.trim_end_matches(".c")));
+    // Another run may make it, and run it, at the same time.
+    let own = program.with_extension(std::process::id().to_string());
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/rdma").join(source);
     let mut gcc = Command::new("gcc");
-    gcc.args(["-Wall", "-Werror", "-O1", "-o"]).arg(program).arg(source);
+    gcc.args(["-Wall", "-Werror", "-O1", "-o"]).arg(&own).arg(source);
     let built = gcc.args(["-libverbs", "-lrdmacm", "-lpthread"]).output().unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    fs::rename(&own, &program).unwrap();
+    program.into_os_string().into_string().unwrap()
+}
+
+/// A folder that programs may write to, and that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let folder = std::env::temp_dir().join(format!("wharf-{name}-{}", std::process::id()));
+        // One that was killed may have had the same process id.
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir(&folder).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+        Folder(folder)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
 }
 
 /// Without any capability: a user of its own if this is root.
@@ -130,10 +189,14 @@ impl Pair {
 
     /// A program of the server's, once something listens at this port: that of one before has ended.
     fn serve(&self, port: u16, words: &[&str]) -> Program {
-        assert!(wait_until(|| !listens(&self.server, port)), "{words:?}: {port} is in use");
-        let mut server = self.server.spawn(&mut self.run(words));
+        self.serve_by(port, &mut self.run(words))
+    }
+
+    fn serve_by(&self, port: u16, run: &mut Command) -> Program {
+        assert!(wait_until(|| !listens(&self.server, port)), "{run:?}: {port} is in use");
+        let mut server = self.server.spawn(run);
         let is_up = wait_until(|| !server.runs() || listens(&self.server, port));
-        assert!(is_up && server.runs(), "{words:?}: {}", server.wait());
+        assert!(is_up && server.runs(), "{}", server.wait());
         server
     }
 

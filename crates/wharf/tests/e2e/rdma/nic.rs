@@ -174,10 +174,7 @@ fn the_device_tells_what_the_nic_has_carried_and_by_which_calls() {
 }
 
 fn peer(ends: Ends, name: &str) -> Option<Peer> {
-    if !have(&["gcc"]) {
-        return None;
-    }
-    Some(Peer::of(Pair::with_nic(ends, &[])?, &format!("{name}-{ends:?}")))
+    Peer::of(Pair::with_nic(ends, &[])?, &format!("{name}-{ends:?}"))
 }
 
 /// Traffic of programs that share a device at either end, each with a connection and a thread of the device's, while

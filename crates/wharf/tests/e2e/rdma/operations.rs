@@ -3,29 +3,28 @@
 
 use serde_json::Value;
 
-use super::verbs::Built;
-use super::{Pair, as_user};
+use super::{Pair, as_user, built};
 use crate::setup::Ip;
 
 /// Runs a program to its end; its last line.
-fn last_line(source: &str, name: &str, words: &[&str]) -> Option<String> {
-    let program = Built::new(source, name)?;
+fn last_line(source: &str, words: &[&str]) -> Option<String> {
+    let program = built(source)?;
     let pair = Pair::new(&[])?;
     let own = Ip::V4.client().to_string();
-    let ended = pair.call(&[&[&program.path()[..], &own], words].concat());
+    let ended = pair.call(&[&[program, &own], words].concat());
     assert!(ended.status.success(), "{ended}");
     Some(ended.stdout.lines().last().unwrap().to_owned())
 }
 
 #[test]
 fn operations_that_programs_do_not_use_are_as_specified() {
-    let Some(last) = last_line("operations.c", "operations", &[]) else { return };
+    let Some(last) = last_line("operations.c", &[]) else { return };
     assert_eq!(last, "all");
 }
 
 #[test]
 fn what_is_destroyed_waits_for_acknowledgements() {
-    let Some(last) = last_line("waits.c", "waits", &[]) else { return };
+    let Some(last) = last_line("waits.c", &[]) else { return };
     assert_eq!(last, "all");
 }
 
@@ -35,14 +34,14 @@ fn random_calls_leave_a_session_that_works() {
     const ROUNDS: &str = "40";
     const CALLS: &str = "200";
     let seeds = std::env::var("WHARF_RDMA_SEEDS").map_or(1, |seeds| seeds.parse().unwrap());
-    let Some(program) = Built::new("random.c", "random") else { return };
+    let Some(program) = built("random.c") else { return };
     let Some(pair) = Pair::new(&[]) else { return };
     let own = Ip::V4.client().to_string();
     // One device, which all of them leave as it was.
     let mut device = pair.client.spawn(&mut as_user(&["rdma"]));
     device.line_with("serves");
     for seed in 1..=seeds {
-        let ended = pair.call(&[&program.path(), &own, &seed.to_string(), ROUNDS, CALLS]);
+        let ended = pair.call(&[program, &own, &seed.to_string(), ROUNDS, CALLS]);
         assert!(ended.status.success(), "seed {seed}: {ended}");
         assert!(ended.stdout.starts_with("calls "), "seed {seed}: {ended}");
     }
@@ -52,12 +51,12 @@ fn random_calls_leave_a_session_that_works() {
 /// A message needs no system call, but one that wakes a device which sleeps.
 #[test]
 fn messages_need_no_system_call_while_the_device_is_awake() {
-    let Some(program) = Built::new("calls.c", "calls") else { return };
+    let Some(program) = built("calls.c") else { return };
     let Some(pair) = Pair::new(&[]) else { return };
     let mut device = pair.client.spawn(&mut as_user(&["rdma"]));
     device.line_with("serves");
     let (own, pid) = (Ip::V4.client().to_string(), device.id().to_string());
-    let mut run = pair.run(&[&program.path(), &own, &pid, "1000"]);
+    let mut run = pair.run(&[program, &own, &pid, "1000"]);
     let mut calls = pair.client.spawn(&mut run);
     let line = calls.line_with("rings");
     let words: Vec<&str> = line.split_whitespace().collect();

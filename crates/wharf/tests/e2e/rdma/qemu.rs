@@ -2,15 +2,14 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use testkit::lab::{Program, wait_until};
 
-use super::Pair;
+use super::{Folder, Pair};
 use crate::setup::Ip;
 
 /// Where in the guest's memory, and how much of it, is filled.
@@ -48,28 +47,6 @@ impl Guest {
                 return returned.take();
             }
         }
-    }
-}
-
-/// A folder that programs may write to, and that goes with the test.
-pub(super) struct Folder(PathBuf);
-
-impl Folder {
-    pub(super) fn new(name: &str) -> Folder {
-        let folder = std::env::temp_dir().join(format!("wharf-{name}-{}", std::process::id()));
-        fs::create_dir(&folder).unwrap();
-        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
-        Folder(folder)
-    }
-
-    pub(super) fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

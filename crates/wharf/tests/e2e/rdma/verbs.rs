@@ -1,60 +1,27 @@
 //! A program of the tests' own: each verb, each error with its status or errno, and what is left of programs that end.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use testkit::lab::{Program, have, wait_until};
+use testkit::lab::{Program, wait_until};
 
-use super::{Pair, as_user, build};
+use super::{Pair, as_user, built};
 use crate::setup::Ip;
-
-/// A program of a file in this folder, in a folder that goes with the test.
-pub(super) struct Built(PathBuf);
-
-impl Built {
-    pub(super) fn new(source: &str, name: &str) -> Option<Built> {
-        if !have(&["gcc"]) {
-            return None;
-        }
-        let folder = std::env::temp_dir().join(format!("wharf-{name}-{}", std::process::id()));
-        fs::create_dir(&folder).unwrap();
-        // Ordinary users run what is in it.
-        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
-        let built = Built(folder);
-        build(source, &built.program());
-        Some(built)
-    }
-
-    fn program(&self) -> PathBuf {
-        self.0.join("program")
-    }
-
-    pub(super) fn path(&self) -> String {
-        self.program().to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Built {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 #[test]
 fn verbs_and_their_errors_are_as_specified() {
-    let Some(verbs) = Built::new("verbs.c", "verbs") else { return };
+    let Some(verbs) = built("verbs.c") else { return };
     let Some(pair) = Pair::new(&[]) else { return };
-    let ended = pair.call(&[&verbs.path(), &Ip::V4.client().to_string()]);
+    let ended = pair.call(&[verbs, &Ip::V4.client().to_string()]);
     assert!(ended.status.success(), "{ended}");
     assert_eq!(ended.stdout.lines().last(), Some("all"), "{ended}");
 }
 
 #[test]
 fn verbs_are_the_same_on_memory_of_files() {
-    let Some(verbs) = Built::new("verbs.c", "files") else { return };
+    let Some(verbs) = built("verbs.c") else { return };
     let Some(pair) = Pair::new(&[]) else { return };
-    let words = ["env", "MEMORY=file", &verbs.path(), &Ip::V4.client().to_string()];
+    let words = ["env", "MEMORY=file", verbs, &Ip::V4.client().to_string()];
     let ended = pair.call(&words);
     assert!(ended.status.success(), "{ended}");
     assert_eq!(ended.stdout.lines().last(), Some("all"), "{ended}");
@@ -97,14 +64,14 @@ pub(super) fn leave_nothing(device: &Program, rounds: u32, mut run: impl FnMut()
 /// `WHARF_RDMA_KILLS=500` is the long run: 10,000 connections, and each twentieth ends with its process.
 #[test]
 fn nothing_is_left_of_processes_that_are_killed() {
-    let Some(verbs) = Built::new("verbs.c", "kills") else { return };
+    let Some(verbs) = built("verbs.c") else { return };
     let Some(pair) = Pair::new(&[]) else { return };
     let kills = std::env::var("WHARF_RDMA_KILLS").map_or(16, |kills| kills.parse().unwrap());
     let mut device = pair.client.spawn(&mut as_user(&["rdma"]));
     device.line_with("serves");
-    let (program, to) = (verbs.path(), Ip::V4.client().to_string());
+    let to = Ip::V4.client().to_string();
     leave_nothing(&device, kills, || {
-        let ended = pair.call(&[&program, &to, "19"]);
+        let ended = pair.call(&[verbs, &to, "19"]);
         assert!(!ended.status.success() && ended.stdout.ends_with("killed\n"), "{ended}");
     });
 }
