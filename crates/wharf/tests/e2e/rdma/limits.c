@@ -1,6 +1,7 @@
 /* A program of verbs for the end-to-end tests: as much as ibv_query_device(3) says that a process may have, and one more.
  *
- *   limits ADDRESS fill    makes all that it is given, says "full", and on SIGHUP that one can be made where one has ended
+ *   limits ADDRESS fill    makes all that it is given, says "full", and on SIGHUP that one can be made where one has ended;
+ *                          regions and windows, of which there are so many, if WHARF_RDMA_WINDOWS is in the environment
  *   limits ADDRESS write   writes to itself */
 #include <sys/mman.h>
 
@@ -81,8 +82,15 @@ struct kind {
 	void **all;
 };
 
+/* What does not come is an error, too. */
+static void expect_soon(void)
+{
+	alarm(110);
+}
+
 static void fill(struct kind *of)
 {
+	expect_soon();
 	int room = of->most + 1;
 	CHECK((of->all = calloc(room, sizeof *of->all)));
 	while (of->made < room && (of->all[of->made] = of->make()))
@@ -114,12 +122,16 @@ static void each(struct kind *kinds, int count)
 	sigaddset(&hup, SIGHUP);
 	for (int i = 0; i < count; i++)
 		fill(&kinds[i]);
+	expect_soon();
 	printf("full\n");
 	CHECK(sigwait(&hup, &signal) == 0);
+	expect_soon();
 	for (int i = 0; i < count; i++)
 		replace_one(&kinds[i]);
-	while (count-- > 0)
+	while (count-- > 0) {
+		expect_soon();
 		end_all(&kinds[count]);
+	}
 	printf("empty\n");
 }
 
@@ -137,7 +149,7 @@ static void register_too_much(void)
 int main(int argc, char **argv)
 {
 	CHECK(argc == 3);
-	alarm(100);
+	expect_soon();
 	begin(argv[1]);
 	if (!strcmp(argv[2], "write")) {
 		write_to_itself();
@@ -161,8 +173,9 @@ int main(int argc, char **argv)
 		{ "regions and windows", make_mw, end_mw, limit.max_mr },
 	};
 	struct kind bytes[] = { { "bytes of queues", make_large_cq, end_cq, limit.max_cq } };
-	each(numbers, sizeof numbers / sizeof *numbers);
-	for (unsigned i = 0; i < sizeof numbers / sizeof *numbers; i++)
+	int count = sizeof numbers / sizeof *numbers - !getenv("WHARF_RDMA_WINDOWS");
+	each(numbers, count);
+	for (int i = 0; i < count; i++)
 		CHECK(numbers[i].made == numbers[i].most);
 	each(bytes, 1);
 	CHECK(bytes[0].made < bytes[0].most);
