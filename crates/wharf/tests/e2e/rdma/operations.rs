@@ -31,17 +31,17 @@ fn what_is_destroyed_waits_for_acknowledgements() {
 /// `WHARF_RDMA_SEEDS=100` tries so many seeds.
 #[test]
 fn random_calls_leave_a_session_that_works() {
-    const ROUNDS: &str = "40";
     const CALLS: &str = "200";
-    let seeds = std::env::var("WHARF_RDMA_SEEDS").map_or(1, |seeds| seeds.parse().unwrap());
+    let seeds = std::env::var("WHARF_RDMA_SEEDS").ok().map(|seeds| seeds.parse().unwrap());
+    let rounds = if seeds.is_some() { "40" } else { "12" };
     let Some(program) = built("random.c") else { return };
     let Some(pair) = Pair::new(&[]) else { return };
     let own = Ip::V4.client().to_string();
     // One device, which all of them leave as it was.
     let mut device = pair.client.spawn(&mut as_user(&["rdma"]));
     device.line_with("serves");
-    for seed in 1..=seeds {
-        let ended = pair.call(&[program, &own, &seed.to_string(), ROUNDS, CALLS]);
+    for seed in 1..=seeds.unwrap_or(1) {
+        let ended = pair.call(&[program, &own, &seed.to_string(), rounds, CALLS]);
         assert!(ended.status.success(), "seed {seed}: {ended}");
         assert!(ended.stdout.starts_with("calls "), "seed {seed}: {ended}");
     }
