@@ -118,7 +118,7 @@ static inline int run(int argc, char **argv, const struct test *cases, size_t co
 {
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	/* What does not come is an error, too. */
-	alarm(50);
+	alarm(110);
 	CHECK(argc == 3);
 	address.sin_family = AF_INET;
 	CHECK(inet_pton(AF_INET, argv[1], &address.sin_addr) == 1);

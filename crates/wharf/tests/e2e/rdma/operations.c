@@ -352,7 +352,7 @@ int main(int argc, char **argv)
 {
 	CHECK(argc == 2);
 	/* What does not come is an error, too. */
-	alarm(50);
+	alarm(110);
 	begin(argv[1]);
 	fields();
 	solicited();

@@ -833,7 +833,7 @@ int main(int argc, char **argv)
 {
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	/* What does not come is an error, too. */
-	alarm(50);
+	alarm(110);
 	CHECK(argc > 1);
 	address.sin_family = AF_INET;
 	CHECK(inet_pton(AF_INET, argv[1], &address.sin_addr) == 1);

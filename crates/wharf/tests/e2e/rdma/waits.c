@@ -107,7 +107,7 @@ static void identifier(void)
 int main(int argc, char **argv)
 {
 	CHECK(argc == 2);
-	alarm(50);
+	alarm(110);
 	begin(argv[1]);
 	connect_both();
 	struct ibv_send_wr wr = remote(IBV_WR_RDMA_READ, (uintptr_t)far.buffer, far.mr->rkey ^ 1);
