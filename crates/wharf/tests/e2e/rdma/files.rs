@@ -87,7 +87,7 @@ fn memory_whose_file_cannot_be_had_is_the_programs() {
 fn a_file_that_is_cut_off_ends_the_connection_and_does_not_grow() {
     let Some(peer) = Peer::new("shrink") else { return };
     let mut server = peer.serve_of("memfd", "shrink");
-    let mut client = peer.call("call");
+    let mut client = peer.call_until();
     peer.go();
     client.line_with("moves");
     server.signal(Signal::HangUp);
@@ -103,13 +103,14 @@ fn a_file_is_not_written_after_its_application_has_become_another() {
     let Some(peer) = Peer::new("file-exec") else { return };
     let file = Kept::new("/dev/shm", "exec");
     let mut server = peer.serve_of(file.path(), "exec");
-    let mut client = peer.call("call");
+    let mut client = peer.call_until();
     peer.go();
     client.line_with("moves");
     server.signal(Signal::HangUp);
-    server.line_with("watches");
     assert_ne!(client.line_with("status"), "status 0", "the connection has ended");
     client.line_with("done");
+    peer.over();
+    server.line_with("watches");
     server.line_with("untouched");
     assert!(server.wait().status.success());
 }

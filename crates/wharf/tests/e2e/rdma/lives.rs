@@ -1,6 +1,7 @@
 //! Applications that are stopped, that end, and whose device ends, while a peer reads and writes their memory.
 
 use std::fs;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use sys::process::Signal;
@@ -47,6 +48,7 @@ impl Peer {
 
     fn served(&self, port: &str, memory: Option<&str>, more: &str) -> Program {
         let mut serve = self.pair.run(&[self.program, "serve", port, more]);
+        serve.env("OVER", self.folder.path("over"));
         serve.envs(memory.map(|memory| ("MEMORY", memory)));
         self.pair.serve_by(port.parse().unwrap(), &mut serve)
     }
@@ -57,16 +59,44 @@ impl Peer {
     }
 
     pub(super) fn call_at(&self, port: &str, what: &str) -> Program {
+        self.called(port, what, &[])
+    }
+
+    /// One that writes, reads and adds until it is [`enough`](Self::enough), or the connection ends.
+    pub(super) fn call_until(&self) -> Program {
+        self.call_until_at(PORT)
+    }
+
+    pub(super) fn call_until_at(&self, port: &str) -> Program {
+        self.called(port, "call", &[("UNTIL", self.folder.path("until"))])
+    }
+
+    fn called(&self, port: &str, what: &str, with: &[(&str, PathBuf)]) -> Program {
         let to = Ip::V4.server().to_string();
         let mut call = self.pair.run(&[self.program, what, &to, port]);
-        call.env("GO", self.folder.path("go"));
+        call.env("GO", self.folder.path("go")).envs(with.iter().cloned());
         let mut client = self.pair.client.spawn(&mut call);
         client.line_with("connected");
         client
     }
 
+    fn leave(&self, name: &str) {
+        fs::write(self.folder.path(name), "").unwrap();
+    }
+
+    /// Clients begin.
     pub(super) fn go(&self) {
-        fs::write(self.folder.path("go"), "").unwrap();
+        self.leave("go");
+    }
+
+    /// Those that do not end by themselves end.
+    pub(super) fn enough(&self) {
+        self.leave("until");
+    }
+
+    /// Nobody writes any more to what a server that has become another program watches.
+    pub(super) fn over(&self) {
+        self.leave("over");
     }
 }
 
@@ -103,7 +133,7 @@ fn an_application_that_is_stopped_is_written_and_read() {
 fn what_an_application_becomes_is_not_written() {
     let Some(peer) = Peer::new("exec") else { return };
     let mut server = peer.serve("exec");
-    let mut client = peer.call("call");
+    let mut client = peer.call_until();
     peer.go();
     client.line_with("moves");
     server.signal(Signal::HangUp);
@@ -111,6 +141,7 @@ fn what_an_application_becomes_is_not_written() {
     let status = client.line_with("status");
     assert_ne!(status, "status 0", "the connection has ended");
     client.line_with("done");
+    peer.over();
     server.line_with("untouched");
     assert!(server.wait().status.success());
 }
@@ -121,7 +152,7 @@ fn the_end_of_an_application_is_seen_by_its_peer() {
     for signal in [Signal::HangUp, Signal::Kill] {
         let _ = fs::remove_file(peer.folder.path("go"));
         let server = peer.serve("exit");
-        let mut client = peer.call("call");
+        let mut client = peer.call_until();
         peer.go();
         client.line_with("moves");
         server.signal(signal);
@@ -136,7 +167,7 @@ fn the_end_of_an_application_is_seen_by_its_peer() {
 fn the_end_of_a_client_in_the_middle_is_seen_by_its_server() {
     let Some(peer) = Peer::new("middle") else { return };
     let mut server = peer.serve("fork");
-    let mut client = peer.call("call");
+    let mut client = peer.call_until();
     peer.go();
     client.line_with("moves");
     client.signal(Signal::Kill);
@@ -150,11 +181,12 @@ fn the_end_of_a_client_in_the_middle_is_seen_by_its_server() {
 fn the_child_of_a_fork_has_no_device_and_ends_nothing() {
     let Some(peer) = Peer::new("fork") else { return };
     let mut server = peer.serve("fork");
-    let mut client = peer.call("call");
+    let mut client = peer.call_until();
     peer.go();
     client.line_with("moves");
     server.signal(Signal::HangUp);
     server.line_with("forked");
+    peer.enough();
     assert_eq!(client.line_with("status"), "status 0");
     assert!(client.wait().status.success());
     server.line_with("disconnected");
@@ -207,7 +239,7 @@ fn a_peer_that_is_cut_off_is_given_up() {
     };
     let _devices = [begin(&peer.pair.client), begin(&peer.pair.server)];
     let mut server = peer.serve("fork");
-    let mut client = peer.call("call");
+    let mut client = peer.call_until();
     server.signal(Signal::HangUp);
     server.line_with("forked");
     peer.go();

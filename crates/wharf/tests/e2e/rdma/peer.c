@@ -7,6 +7,9 @@
  *   peer leave HOST PORT   reads from a peer that does not answer, disconnects, and is told that this is over
  *   peer wait HOST PORT    posts receives, and waits for the end of the device
  *
+ * What the tests do has happened when files are there that the environment names: GO=, clients begin; UNTIL=, "call" ends,
+ * but not before; OVER=, nobody writes any more to what "watch" has.
+ *
  * The memory of "serve" and "watch" is private, or as the environment says, MEMORY=: memfd; append (a memfd whose
  * descriptor appends once it is registered); sealed (against being written but by mappings); closed (a memfd without a
  * descriptor); anonymous; or the path of a file.
@@ -74,6 +77,19 @@ static unsigned char *map_of(const char *memory, void *at)
 static unsigned char *map(void *at)
 {
 	return map_of(NULL, at);
+}
+
+/* Whether a file is there that the environment names, if it does. */
+static int has_happened(const char *variable)
+{
+	const char *path = getenv(variable);
+	return !path || access(path, F_OK) == 0;
+}
+
+static void wait_for(const char *variable)
+{
+	while (!has_happened(variable))
+		usleep(1000);
 }
 
 static struct rdma_cm_id *expect(enum rdma_cm_event_type type, struct window *window)
@@ -144,15 +160,19 @@ static int request(struct rdma_cm_id *id, struct ibv_send_wr *wr, uint32_t at, u
 	return wc.status;
 }
 
+/* Whether "call" goes on behind so many rounds. */
+static int goes_on(uint64_t rounds)
+{
+	return getenv("UNTIL") ? !has_happened("UNTIL") : rounds < ROUNDS;
+}
+
 static int call(const char *host, const char *port)
 {
 	struct window window = { 0, 0 };
 	struct rdma_cm_id *id = connect_to(host, port, &window);
 	int status = 0;
-	const char *go = getenv("GO");
-	while (go && access(go, F_OK))
-		usleep(1000);
-	for (uint64_t round = 0; round < ROUNDS; round++) {
+	wait_for("GO");
+	for (uint64_t round = 0; goes_on(round); round++) {
 		uint64_t offset = 4096 + round % 8 * PIECE;
 		struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE };
 		memset(buffer, (int)round + 1, PIECE);
@@ -198,8 +218,7 @@ static int add(const char *host, const char *port)
 	wr.wr.atomic.remote_addr = window.addr;
 	wr.wr.atomic.compare_add = 1;
 	wr.wr.atomic.rkey = window.rkey;
-	while (access(getenv("GO"), F_OK))
-		usleep(1000);
+	wait_for("GO");
 	while (done < TIMES) {
 		for (; posted < TIMES && posted - done < AT_ONCE; posted++)
 			CHECK(ibv_post_send(id->qp, &wr, &bad) == 0);
@@ -221,8 +240,7 @@ static int leave(const char *host, const char *port)
 	struct ibv_sge sge = { (uintptr_t)buffer, PIECE, mr->lkey };
 	struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_READ, .sg_list = &sge, .num_sge = 1 }, *bad;
 	struct ibv_wc wc;
-	while (access(getenv("GO"), F_OK))
-		usleep(1000);
+	wait_for("GO");
 	wr.wr.rdma.remote_addr = window.addr;
 	wr.wr.rdma.rkey = window.rkey;
 	for (wr.wr_id = 0; wr.wr_id < RECEIVES; wr.wr_id++)
@@ -307,11 +325,11 @@ static int watch(const char *address)
 	unsigned char *at = map_of(getenv("MEMORY"), (void *)strtoul(address, NULL, 16));
 	/* What was on the way to a file when this program began has come. */
 	if (getenv("MEMORY"))
-		usleep(500000);
+		wait_for("OVER");
 	memset(at, 0xaa, LEN);
 	printf("watches\n");
-	for (int round = 0; round < 20; round++) {
-		usleep(50000);
+	for (int rest = 10; rest > 0; rest -= has_happened("OVER")) {
+		usleep(20000);
 		for (int i = 0; i < LEN; i++)
 			CHECK(at[i] == 0xaa);
 	}
