@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 use sys::process::Signal;
-use testkit::lab::{Program, wait_until};
+use testkit::lab::{Host, Program, wait_until};
 
 use super::as_user;
 use super::lives::Peer;
@@ -15,7 +15,10 @@ struct Kept(PathBuf);
 
 impl Kept {
     fn new(folder: &str, name: &str) -> Kept {
-        Kept(PathBuf::from(format!("{folder}/wharf-{name}-{}", std::process::id())))
+        let path = PathBuf::from(format!("{folder}/wharf-{name}-{}", std::process::id()));
+        // One that was killed may have had the same process id.
+        let _ = fs::remove_file(&path);
+        Kept(path)
     }
 
     fn path(&self) -> &str {
@@ -29,28 +32,37 @@ impl Drop for Kept {
     }
 }
 
+/// Rounds of traffic, each with a write and a read of so many bytes, and an atomic operation.
+const ROUNDS: u64 = 200;
+const PIECE: u64 = 64 << 10;
+
 /// One-sided traffic to memory of this kind (see peer.c), and what the device tells of the process that has it.
-fn told(name: &str, memory: &str) -> Option<Value> {
-    let peer = Peer::new(name)?;
-    let mut device = peer.pair.server.spawn(&mut as_user(&["rdma"]));
-    device.line_with("serves");
+fn told(peer: &Peer, memory: &str) -> Value {
     let mut server = peer.serve_of(memory, "fork");
-    let mut client = peer.call("call");
+    let mut client = peer.call_times(ROUNDS);
     peer.go();
     server.line_with("ready");
     assert_eq!(client.line_with("status"), "status 0", "{memory}");
     assert!(client.wait().status.success());
+    // One of before may be there still.
     let told = || {
-        let ended = peer.pair.server.output(&mut as_user(&["rdma", "stats", "--json"]));
-        assert!(ended.status.success(), "{ended}");
-        serde_json::from_str::<Value>(&ended.stdout).unwrap()["processes"][0].clone()
+        let all = stats(&peer.pair.server, &[]);
+        let mut all = all["processes"].as_array().unwrap().iter();
+        all.find(|of| of["pid"] == server.id()).cloned().unwrap_or_default()
     };
     // All that has come is told before the device sleeps.
-    let is_all = || told()["counters"]["placed_bytes"].as_u64() >= Some(2000 * (64 << 10));
+    let is_all = || told()["counters"]["placed_bytes"].as_u64() >= Some(ROUNDS * PIECE);
     assert!(wait_until(is_all), "{}", told());
     let told = told();
     end(server);
-    Some(told)
+    told
+}
+
+/// What the device of this host tells, with these words.
+fn stats(host: &Host, words: &[&str]) -> Value {
+    let ended = host.output(&mut as_user(&[&["rdma", "stats", "--json"], words].concat()));
+    assert!(ended.status.success(), "{ended}");
+    serde_json::from_str(&ended.stdout).unwrap()
 }
 
 fn end(mut server: Program) {
@@ -61,23 +73,29 @@ fn end(mut server: Program) {
 
 #[test]
 fn memory_of_a_file_is_reached_by_the_file() {
+    let Some(peer) = Peer::new("reached") else { return };
+    let mut device = peer.pair.server.spawn(&mut as_user(&["rdma"]));
+    device.line_with("serves");
     let file = Kept::new("/dev/shm", "reached");
     for memory in ["memfd", "append", file.path()] {
-        let Some(told) = told("reached", memory) else { return };
+        let told = told(&peer, memory);
         assert_eq!(told["objects"]["file_regions"], 1, "{memory}: {told}");
         let counters = &told["counters"];
-        // A write and a read of 64 KB and an atomic operation each time.
-        assert!(counters["file_calls"].as_u64() >= Some(4 * 2000), "{memory}: {told}");
+        // A write, a read, and two calls for an atomic operation each time.
+        assert!(counters["file_calls"].as_u64() >= Some(4 * ROUNDS), "{memory}: {told}");
         assert_eq!(counters["file_calls"], counters["memory_calls"], "{memory}: {told}");
     }
 }
 
 #[test]
 fn memory_whose_file_cannot_be_had_is_the_programs() {
+    let Some(peer) = Peer::new("other") else { return };
+    let mut device = peer.pair.server.spawn(&mut as_user(&["rdma"]));
+    device.line_with("serves");
     // Where temporary files are on a tmpfs, these need not be.
     let file = Kept::new("/var/tmp", "other");
     for memory in ["closed", "sealed", "anonymous", file.path()] {
-        let Some(told) = told("other", memory) else { return };
+        let told = told(&peer, memory);
         assert_eq!(told["objects"]["file_regions"], 0, "{memory}: {told}");
         assert_eq!(told["counters"]["file_calls"], 0, "{memory}: {told}");
     }

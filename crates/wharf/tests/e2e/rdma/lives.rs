@@ -62,7 +62,12 @@ impl Peer {
         self.called(port, what, &[])
     }
 
-    /// One that writes, reads and adds until it is [`enough`](Self::enough), or the connection ends.
+    /// One that writes, reads and adds so often.
+    pub(super) fn call_times(&self, rounds: u64) -> Program {
+        self.called(PORT, "call", &[("ROUNDS", rounds.to_string().into())])
+    }
+
+    /// One that does so until it is [`enough`](Self::enough), or the connection ends.
     pub(super) fn call_until(&self) -> Program {
         self.call_until_at(PORT)
     }

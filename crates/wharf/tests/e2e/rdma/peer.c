@@ -3,7 +3,7 @@
  *   peer serve PORT MORE   accepts one connection and does nothing any more; on SIGHUP it does MORE:
  *                          exec (becomes "watch"), exit, fork, shrink (its memory's file, until the connection ends)
  *   peer watch ADDRESS     other memory at the same address, which nothing may change
- *   peer call HOST PORT    writes, reads back and adds until the connection ends, or 2,000 times
+ *   peer call HOST PORT    writes, reads back and adds until the connection ends, or ROUNDS= times
  *   peer leave HOST PORT   reads from a peer that does not answer, disconnects, and is told that this is over
  *   peer wait HOST PORT    posts receives, and waits for the end of the device
  *
@@ -163,7 +163,10 @@ static int request(struct rdma_cm_id *id, struct ibv_send_wr *wr, uint32_t at, u
 /* Whether "call" goes on behind so many rounds. */
 static int goes_on(uint64_t rounds)
 {
-	return getenv("UNTIL") ? !has_happened("UNTIL") : rounds < ROUNDS;
+	const char *most = getenv("ROUNDS");
+	if (getenv("UNTIL"))
+		return !has_happened("UNTIL");
+	return rounds < (most ? strtoul(most, NULL, 10) : ROUNDS);
 }
 
 static int call(const char *host, const char *port)
