@@ -7,8 +7,8 @@ use serde_json::Value;
 use sys::process::Signal;
 use testkit::lab::{Host, Program, wait_until};
 
-use super::as_user;
 use super::lives::Peer;
+use super::{USER, as_user};
 
 /// A file that ends with the test.
 struct Kept(PathBuf);
@@ -136,7 +136,7 @@ fn a_file_is_not_written_after_its_application_has_become_another() {
 /// Two programs that share a file, each with a device of its own.
 #[test]
 fn atomic_operations_on_a_file_are_one_after_the_other_on_the_whole_host() {
-    const TIMES: u64 = 30_000;
+    const TIMES: u64 = 5_000;
     let Some(peer) = Peer::new("added") else { return };
     let file = Kept::new("/dev/shm", "added");
     let ports = ["5001", "5002"];
@@ -147,9 +147,22 @@ fn atomic_operations_on_a_file_are_one_after_the_other_on_the_whole_host() {
         assert_eq!(client.line_with("added"), format!("added {TIMES}"));
         assert!(client.wait().status.success());
     }
+    let user =
+        if sys::process::is_root() { USER.to_owned() } else { sys::process::uid().to_string() };
+    let passed = servers.each_ref().map(|server| {
+        let address = format!("@wharf-rdma-{user}-{}", server.id());
+        let told = || stats(&peer.pair.server, &["--address", &address])["total"].clone();
+        assert!(wait_until(|| told()["atomics"] == TIMES), "{}", told());
+        told()["atomics_passed"].as_u64().unwrap()
+    });
     for server in servers {
         end(server);
     }
     let number = *fs::read(file.path()).unwrap().first_chunk().unwrap();
-    assert_eq!(u64::from_ne_bytes(number), 2 * TIMES);
+    let sum = u64::from_ne_bytes(number);
+    // A busy machine may keep one for so long from its CPU that the other has not waited for it: what that has stored may be
+    // lost. Each such wait takes 0.1 s.
+    let may_lack = passed.iter().any(|passed| *passed > 0);
+    assert!(sum == 2 * TIMES || may_lack && sum < 2 * TIMES, "{sum}, {passed:?} passed");
+    assert!(passed.iter().all(|passed| *passed < TIMES / 2), "{passed:?} passed");
 }
