@@ -154,8 +154,9 @@ fn the_device_tells_what_the_nic_has_carried_and_by_which_calls() {
     device.line_with("serves");
     let mut server = peer.serve("fork");
     let mut client = peer.call("call");
-    peer.go();
     server.line_with("ready");
+    assert!(wait_until(|| places(&peer.pair.server) == ["nic"]));
+    peer.go();
     assert_eq!(client.line_with("status"), "status 0");
     assert!(client.wait().status.success());
     let told = || told(&peer.pair.server);
