@@ -106,7 +106,7 @@ impl Peer {
 }
 
 /// Ticks of CPU time that a process has used.
-pub(super) fn cpu_time(pid: u32) -> u64 {
+fn cpu_time(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let words: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
     words[11].parse::<u64>().unwrap() + words[12].parse::<u64>().unwrap()

@@ -3,11 +3,13 @@
 
 use std::fs;
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use testkit::lab::wait_until;
 
-use super::lives::{Peer, cpu_time};
+use super::lives::Peer;
+use super::verbs::usage;
 use super::{Pair, as_user, built, ordinary};
 use crate::setup::{Ip, wharf};
 
@@ -111,18 +113,22 @@ fn peers_that_say_nothing_keep_no_cpu_busy_and_no_program_away() {
     const LIMIT: &str = "--nofile=64:64";
     /// An eighth of the descriptors.
     const PLACES: usize = 8;
-    /// Of 100 a second.
-    const TICKS_MAX: u64 = 50;
+    /// How often it may look in a second: ten times for a place, and for some time whether that has brought something. Whoever
+    /// looked again and again would do so 100,000 times.
+    const LOOKS_MAX: u64 = 2_000;
     let Some(peer) = Peer::new("silent") else { return };
     let program = wharf();
     let limited = ["prlimit", LIMIT, program.get_program().to_str().unwrap(), "rdma"];
     let mut device = peer.pair.server.spawn(&mut ordinary(&limited));
     device.line_with("serves");
+    let threads = || usage(device.id()).1;
     let server = peer.serve("exit");
     let to = (Ip::V4.server(), 5001);
     let connect = || TcpStream::connect_timeout(&to.into(), Duration::from_secs(5));
     let descriptors = format!("/proc/{}/fd", device.id());
     let files = || fs::read_dir(&descriptors).unwrap().count();
+    // It has its own, and one for the server: whoever only looked whether there is a device is gone.
+    assert!(wait_until(|| threads() == 2), "{}", threads());
     let (mut silent, idle) = (Vec::new(), files());
     peer.pair.client.run(|| {
         silent.extend((0..PLACES).map(|_| connect().unwrap()));
@@ -130,10 +136,16 @@ fn peers_that_say_nothing_keep_no_cpu_busy_and_no_program_away() {
         // Those that it does not accept, of which few may wait.
         silent.extend((0..2).filter_map(|_| connect().ok()));
     });
-    let before = cpu_time(device.id());
+    let looks = || {
+        let told = peer.pair.server.output(&mut as_user(&["rdma", "stats", "--json"]));
+        assert!(told.status.success(), "{told}");
+        let told: Value = serde_json::from_str(&told.stdout).unwrap();
+        told["processes"][0]["counters"]["waits"].as_u64().unwrap()
+    };
+    let (since, before) = (Instant::now(), looks());
     std::thread::sleep(Duration::from_secs(1));
-    let used = cpu_time(device.id()) - before;
-    assert!(used < TICKS_MAX, "{used}");
+    let (times, looks) = (since.elapsed().as_secs() + 1, looks() - before);
+    assert!(looks < times * LOOKS_MAX, "{looks} in {times} s");
     assert!(files() < FILES / 2, "{} of {FILES}", files());
     let asked = peer.pair.server.output(&mut as_user(&["rdma", "list"]));
     assert!(asked.status.success(), "{asked}");

@@ -28,7 +28,7 @@ fn verbs_are_the_same_on_memory_of_files() {
 }
 
 /// What a process has open, its threads, and its memory in kilobytes.
-fn usage(pid: u32) -> (usize, usize, u64) {
+pub(super) fn usage(pid: u32) -> (usize, usize, u64) {
     let own = Path::new("/proc").join(pid.to_string());
     let count = |folder: &str| fs::read_dir(own.join(folder)).unwrap().count();
     let status = fs::read_to_string(own.join("status")).unwrap();
