@@ -781,11 +781,26 @@ static void rejections(void)
 	printf("rejections\n");
 }
 
+static pid_t waiter;
+
 static void *wait_for_event(void *channel)
 {
 	struct rdma_cm_event *event;
+	__atomic_store_n(&waiter, gettid(), __ATOMIC_SEQ_CST);
 	CHECK(rdma_get_cm_event(channel, &event) == 0);
 	return NULL;
+}
+
+/* Whether a thread of this process sleeps. */
+static int is_asleep(pid_t thread)
+{
+	char path[64], stat[512], *state;
+	snprintf(path, sizeof path, "/proc/self/task/%d/stat", thread);
+	FILE *file = fopen(path, "r");
+	CHECK(file && fgets(stat, sizeof stat, file));
+	fclose(file);
+	CHECK((state = strrchr(stat, ')')));
+	return state[2] == 'S';
 }
 
 /* A thread that waits for events while their channel is destroyed waits on, as in read(2) of the kernel's. */
@@ -795,9 +810,14 @@ static void waiting(void)
 	pthread_t thread;
 	CHECK((other = rdma_create_event_channel()));
 	CHECK(pthread_create(&thread, NULL, wait_for_event, other) == 0);
-	usleep(100000);
+	pid_t thread_id;
+	while (!(thread_id = __atomic_load_n(&waiter, __ATOMIC_SEQ_CST)) || !is_asleep(thread_id))
+		usleep(1000);
 	rdma_destroy_event_channel(other);
 	usleep(200000);
+	/* It has not ended. */
+	while (!is_asleep(thread_id))
+		usleep(1000);
 	printf("waiting\n");
 }
 
