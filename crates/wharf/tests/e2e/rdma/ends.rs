@@ -1,6 +1,6 @@
 //! Devices that are killed while there is work, and programs that end while their threads do.
 
-use super::verbs::leave_nothing;
+use super::verbs::{leave_nothing, of_one_heap};
 use super::{Pair, as_user, built};
 use crate::setup::Ip;
 
@@ -36,8 +36,7 @@ fn nothing_is_left_of_processes_that_end_while_their_threads_are_busy() {
     let exits = std::env::var("WHARF_RDMA_EXITS").map_or(8, |exits| exits.parse().unwrap());
     let Some(program) = built("threads.c") else { return };
     let Some(pair) = Pair::new(&[]) else { return };
-    let mut device = pair.client.spawn(&mut as_user(&["rdma"]));
-    device.line_with("serves");
+    let device = of_one_heap(&pair.client);
     let own = Ip::V4.client().to_string();
     leave_nothing(&device, exits, || {
         let ended = pair.call(&[program, &own]);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use testkit::lab::{Program, wait_until};
+use testkit::lab::{Host, Program, wait_until};
 
 use super::{Pair, as_user, built};
 use crate::setup::Ip;
@@ -37,6 +37,13 @@ pub(super) fn usage(pid: u32) -> (usize, usize, u64) {
     (count("fd"), count("task"), resident)
 }
 
+/// A device whose memory tells how much it has: threads that come and go do not each have a heap of their own (mallopt(3)).
+pub(super) fn of_one_heap(host: &Host) -> Program {
+    let mut device = host.spawn(as_user(&["rdma"]).env("MALLOC_ARENA_MAX", "1"));
+    device.line_with("serves");
+    device
+}
+
 /// Runs programs of a device's again and again; it has no more descriptors, threads and memory in the end than it had after a
 /// fourth of them.
 pub(super) fn leave_nothing(device: &Program, rounds: u32, mut run: impl FnMut()) {
@@ -67,8 +74,7 @@ fn nothing_is_left_of_processes_that_are_killed() {
     let Some(verbs) = built("verbs.c") else { return };
     let Some(pair) = Pair::new(&[]) else { return };
     let kills = std::env::var("WHARF_RDMA_KILLS").map_or(16, |kills| kills.parse().unwrap());
-    let mut device = pair.client.spawn(&mut as_user(&["rdma"]));
-    device.line_with("serves");
+    let device = of_one_heap(&pair.client);
     let to = Ip::V4.client().to_string();
     leave_nothing(&device, kills, || {
         let ended = pair.call(&[verbs, &to, "19"]);
