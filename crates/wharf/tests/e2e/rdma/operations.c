@@ -136,7 +136,8 @@ static void solicited(void)
 	printf("solicited\n");
 }
 
-/* An event for so many completions, or after so long. */
+/* An event for so many completions, or after so long: it comes. That it does not come before is seen where time is a value
+ * (crates/rdma/tests/session). */
 static void moderated(void)
 {
 	struct ibv_modify_cq_attr attr = { .attr_mask = IBV_CQ_ATTR_MODERATE, .moderate = { 3, UINT16_MAX } };

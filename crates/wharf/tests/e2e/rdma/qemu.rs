@@ -4,10 +4,9 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
 
 use serde_json::{Value, json};
-use testkit::lab::{Program, wait_until};
+use testkit::lab::{PATIENCE, Program, wait_until};
 
 use super::{Folder, Pair};
 use crate::setup::Ip;
@@ -26,7 +25,7 @@ impl Guest {
     fn start(program: Program, socket: &Path) -> Guest {
         assert!(wait_until(|| UnixStream::connect(socket).is_ok()), "{}", program.errors());
         let stream = UnixStream::connect(socket).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut guest = Guest { _program: program, monitor: BufReader::new(stream) };
         guest.ask("qmp_capabilities", &json!({}));
         guest
