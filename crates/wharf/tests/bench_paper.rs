@@ -21,6 +21,8 @@ struct Directory(PathBuf);
 impl Directory {
     fn new(name: &str) -> Directory {
         let path = std::env::temp_dir().join(format!("wharf-{name}-{}", std::process::id()));
+        // One that was killed may have had the same process id.
+        let _ = fs::remove_dir_all(&path);
         fs::create_dir(&path).unwrap();
         Directory(path)
     }

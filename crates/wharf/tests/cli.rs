@@ -18,6 +18,8 @@ impl Directory {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("wharf-cli-{}-{number}", std::process::id()));
+        // One that was killed may have had the same process id.
+        let _ = fs::remove_dir_all(&path);
         fs::create_dir(&path).unwrap();
         Directory(path)
     }

@@ -114,6 +114,8 @@ pub(crate) fn for_everyone() -> Option<Copy> {
     let name = format!("wharf-e2e-{}-{number:?}", std::process::id()).replace(['(', ')'], "");
     let directory = std::env::temp_dir().join(name);
     let copy = Copy { program: directory.join("wharf"), directory };
+    // One that was killed may have had the same process id.
+    let _ = fs::remove_dir_all(&copy.directory);
     fs::create_dir(&copy.directory).unwrap();
     super::setup::copy(env!("CARGO_BIN_EXE_wharf").as_ref(), &copy.program);
     for path in [&copy.directory, &copy.program] {

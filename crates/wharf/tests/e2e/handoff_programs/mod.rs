@@ -45,6 +45,8 @@ impl Folder {
         let number = std::thread::current().id();
         let name = format!("wharf-programs-{}-{number:?}", std::process::id());
         let path = std::env::temp_dir().join(name.replace(['(', ')'], ""));
+        // One that was killed may have had the same process id.
+        let _ = fs::remove_dir_all(&path);
         fs::create_dir(&path).unwrap();
         Folder(path)
     }
