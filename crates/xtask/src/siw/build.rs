@@ -104,9 +104,7 @@ pub(super) fn lacks() -> Option<String> {
 pub(super) fn image(directory: &Path) -> Result<(), String> {
     fs::create_dir_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     let packages = Packages::of(directory)?;
-    for module in [&REVISION_2, &REVISION_1, &WITH_CRC] {
-        packages.build_siw(module)?;
-    }
+    packages.build_siw(&[&REVISION_2, &REVISION_1, &WITH_CRC])?;
     let mut compile = Command::new("gcc");
     compile.args(["-Wall", "-O1", "-x", "c", "-", "-o"]).arg(directory.join(DENIED));
     piped(compile.args(["-lrdmacm", "-libverbs"]), include_bytes!("denied.c"))?;
@@ -159,10 +157,11 @@ impl Packages {
         }
     }
 
-    /// Builds it if it is not built yet.
-    fn build_siw(&self, module: &Module) -> Result<(), String> {
-        let Module { file, changes } = *module;
-        if self.directory.join(file).exists() {
+    /// Builds those of them that are not built yet.
+    fn build_siw(&self, modules: &[&Module]) -> Result<(), String> {
+        let is_missing = |module: &&&Module| !self.directory.join(module.file).exists();
+        let missing: Vec<&&Module> = modules.iter().filter(is_missing).collect();
+        if missing.is_empty() {
             return Ok(());
         }
         let archive = self.unpacked.join("usr/src/linux-source-6.1.tar.xz");
@@ -172,19 +171,24 @@ impl Packages {
         run(&mut unpack)?;
         let source = self.directory.join(top);
         let main = source.join("siw_main.c");
-        let mut text = fs::read_to_string(&main).map_err(|error| error.to_string())?;
-        for (from, to) in changes {
-            if !text.contains(from) {
-                return Err(format!("siw_main.c has no `{from}`"));
+        let original = fs::read_to_string(&main).map_err(|error| error.to_string())?;
+        for Module { file, changes } in missing {
+            let mut text = original.clone();
+            for (from, to) in *changes {
+                if !text.contains(from) {
+                    return Err(format!("siw_main.c has no `{from}`"));
+                }
+                text = text.replace(from, to);
             }
-            text = text.replace(from, to);
+            // It is newer than what was built of another.
+            write(&main, &text)?;
+            let mut build = Command::new("make");
+            build.arg("--quiet").arg("-C").arg(self.headers()?);
+            build.arg(format!("M={}", source.display())).args(["CONFIG_RDMA_SIW=m", "modules"]);
+            run(&mut build)?;
+            copy(&source.join("siw.ko"), &self.directory.join(file))?;
         }
-        write(&main, &text)?;
-        let mut build = Command::new("make");
-        build.arg("--quiet").arg("-C").arg(self.headers()?);
-        build.arg(format!("M={}", source.display())).args(["CONFIG_RDMA_SIW=m", "modules"]);
-        run(&mut build)?;
-        copy(&source.join("siw.ko"), &self.directory.join(file))
+        Ok(())
     }
 
     /// The headers name those that all flavours share, and the tools, by where they would be installed.
