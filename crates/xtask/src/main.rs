@@ -49,8 +49,10 @@ cargo xtask: what the project asks of itself
   cargo xtask packetdrill --binary PATH --scripts DIR [--report FILE]
                                      run packetdrill scripts, which you have, against the local
                                      kernel and against the TCP engine; as root
-  cargo xtask siw                    wharf's RDMA device beside Linux siw, in a QEMU guest that it
-                                     builds of Debian's packages (in target/siw) and boots
+  cargo xtask siw [PATTERN] [--minutes N]
+                                     wharf's RDMA device beside Linux siw, in a QEMU guest that it
+                                     builds of Debian's packages (in target/siw) and boots; what has
+                                     PATTERN in its line of the table, and is begun in that time
 
 Example: the end-to-end tests alone:
   cargo xtask check --only e2e

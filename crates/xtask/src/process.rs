@@ -1,5 +1,6 @@
 //! Programs that the steps run.
 
+use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 
@@ -36,6 +37,13 @@ pub(crate) fn works(program: &str, arguments: &[&str]) -> bool {
         .stderr(Stdio::null())
         .status();
     quiet.is_ok_and(|status| status.success())
+}
+
+/// A program that is killed when this one ends, however that may be (PR_SET_PDEATHSIG).
+pub(crate) fn ends_with_this(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command
 }
 
 /// Whether a program of this name is found, in `PATH` or where only root's `PATH` looks.

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use crate::process::{is_installed, output, run};
 
 /// A program or a file that this needs, and its Debian package.
-const NEEDS: [(&str, &str); 16] = [
+const NEEDS: [(&str, &str); 18] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("apt-get", "apt"),
     ("dpkg-deb", "dpkg"),
@@ -20,6 +20,8 @@ const NEEDS: [(&str, &str); 16] = [
     ("busybox", "busybox"),
     ("rdma", "iproute2"),
     ("unshare", "util-linux"),
+    ("setpriv", "util-linux"),
+    ("tc", "iproute2"),
     ("/usr/include/rdma/rdma_cma.h", "librdmacm-dev"),
     ("/usr/include/infiniband/verbs.h", "libibverbs-dev"),
     ("rping", "rdmacm-utils"),
@@ -27,8 +29,9 @@ const NEEDS: [(&str, &str); 16] = [
     ("qperf", "qperf"),
 ];
 /// What the guest has of this machine, beside the libraries that they need.
-const PROGRAMS: [&str; 9] = [
+const PROGRAMS: [&str; 10] = [
     "rdma",
+    "tc",
     "rping",
     "ib_write_bw",
     "ib_read_bw",
@@ -47,8 +50,16 @@ const DRIVER: &str = "etc/libibverbs.d/siw.driver";
 /// Where the source has it.
 const SOURCE: &str = "drivers/infiniband/sw/siw";
 /// In order; each after what it depends on.
-const MODULES: [&str; 7] =
-    ["crc32c_generic", "crc32c_intel", "e1000", "siw", "ib_uverbs", "rdma_cm", "rdma_ucm"];
+const MODULES: [&str; 8] = [
+    "crc32c_generic",
+    "crc32c_intel",
+    "e1000",
+    "sch_netem",
+    "siw",
+    "ib_uverbs",
+    "rdma_cm",
+    "rdma_ucm",
+];
 /// siw as it is: it asks by revision 2 of MPA, and for no CRCs.
 pub(super) const REVISION_2: Module = Module { file: "siw.ko", changes: &[] };
 /// It asks by revision 1.
@@ -72,16 +83,24 @@ pub(super) struct Module {
     changes: &'static [(&'static str, &'static str)],
 }
 
+/// Each command has a number, which its answer ends with: `=== NUMBER STATUS`. `siw=` of the kernel's words names the
+/// build of siw.
+///
+/// What the guest sends comes late: siw has missed what comes right behind its reply, and a program's server did not listen yet,
+/// where a client was at once there.
 const INIT: &str = r#"#!/bin/sh
 export PATH=/bin:/usr/bin
 mount -t proc none /proc; mount -t sysfs none /sys; mount -t devtmpfs none /dev
-while read m; do insmod /modules/$m; done < /modules/list
+dmesg -n 1; stty -echo -onlcr
+for word in $(cat /proc/cmdline); do case $word in siw=*) siw=${word#siw=};; esac; done
+while read m; do test $m = siw.ko && m=$siw; insmod /modules/$m; done < /modules/list
 until test -e /sys/class/net/eth0; do sleep 1; done
 ip link set lo up; ip addr add 10.0.2.15/24 dev eth0; ip link set eth0 up
+tc qdisc add dev eth0 root netem delay 20ms limit 10000
 until rdma link | grep -q ACTIVE; do rdma link add siw0 type siw netdev eth0; sleep 1; done
 sleep 1
 echo READY
-while read line; do sh -c "$line" < /dev/null 2>&1; echo "=== $?"; done
+while read -r n line; do sh -c "$line" < /dev/null 2>&1; printf '\n=== %s %s\n' $n $?; done
 poweroff -f
 "#;
 

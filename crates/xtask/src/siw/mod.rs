@@ -4,162 +4,140 @@
 //! allowed; and siw's refusal of markers. It needs no root (`network`).
 
 mod build;
+mod case;
 mod device;
 mod guest;
 mod markers;
 mod network;
 mod pair;
+mod plan;
+mod program;
+mod sockets;
+mod stage;
+mod symptoms;
+mod table;
+mod trace;
+mod wait;
+
+use std::time::{Duration, Instant};
 
 use crate::Failure;
-use crate::cargo::cargo;
+use crate::cargo::{cargo, may_lack};
 use crate::process::run as run_program;
 use crate::tree::Tree;
-use build::Module;
-use device::{Device, Terms};
-use guest::Guest;
-use pair::{Client, Pair};
+use plan::Step;
+use stage::Stage;
+use table::Table;
 
 /// The word by which this command runs itself in namespaces of its own.
 const INSIDE: &str = "inside";
+/// Where all is that this builds and writes.
+const DIRECTORY: &str = "target/siw";
 
-/// `cargo xtask siw`.
+/// What is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Options<'a> {
+    /// What a line has that is tried.
+    pattern: Option<&'a str>,
+    /// What is not begun by then is left out.
+    minutes: Option<u64>,
+}
+
+/// `cargo xtask siw [PATTERN] [--minutes N]`.
 pub(crate) fn run(arguments: &[&str]) -> Result<(), Failure> {
-    match arguments {
-        [] => {}
-        [INSIDE] => return inside().map_err(Failure::Failed),
-        [other, ..] => return Err(Failure::Usage(format!("siw takes no `{other}`"))),
+    if let [INSIDE, rest @ ..] = arguments {
+        return inside(options(rest)?).map_err(Failure::Failed);
+    }
+    let options = options(arguments)?;
+    if !plan::all().iter().any(|step| options.has(step)) {
+        return Err(Failure::Usage("no line of siw's table has this pattern".to_owned()));
     }
     if let Some(why) = build::lacks().or_else(network::lacks) {
-        println!("left out: siw in a guest: {why}");
-        return Ok(());
+        let why = format!("siw in a guest, which is optional, is left out: {why}");
+        if may_lack() {
+            println!("{why}");
+            return Ok(());
+        }
+        let how = "with WHARF_MAY_LACK=1 in the environment this passes";
+        return Err(Failure::Failed(format!("{why}; {how}")));
     }
-    outside().map_err(Failure::Failed)
+    outside(arguments).map_err(Failure::Failed)
+}
+
+fn options<'a>(arguments: &[&'a str]) -> Result<Options<'a>, Failure> {
+    let mut options = Options { pattern: None, minutes: None };
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        match *argument {
+            "--minutes" => {
+                let number = rest.next().and_then(|number| number.parse().ok());
+                let number = number.filter(|minutes| (1..=10_000).contains(minutes));
+                let wrong = || Failure::Usage("--minutes takes 1 to 10000".to_owned());
+                options.minutes = Some(number.ok_or_else(wrong)?);
+            }
+            option if option.starts_with('-') => {
+                return Err(Failure::Usage(format!("siw has no option `{option}`")));
+            }
+            pattern if options.pattern.is_none() => options.pattern = Some(pattern),
+            other => return Err(Failure::Usage(format!("siw takes one pattern, not `{other}`"))),
+        }
+    }
+    Ok(options)
+}
+
+impl Options<'_> {
+    fn has(&self, step: &Step) -> bool {
+        self.pattern.is_none_or(|pattern| step.what.contains(pattern))
+    }
 }
 
 /// Whatever is to be fetched or built, before there is no network.
-fn outside() -> Result<(), String> {
+fn outside(arguments: &[&str]) -> Result<(), String> {
     let tree = Tree::of_this_build();
     run_program(cargo(&tree).args(["build", "--quiet", "-p", "wharf", "-p", "verbs"]))?;
     println!("building the guest");
-    build::image(&tree.path("target/siw"))?;
-    network::inside(&["siw", INSIDE])
+    build::image(&tree.path(DIRECTORY))?;
+    network::inside(&[&["siw", INSIDE], arguments].concat())
 }
 
-fn inside() -> Result<(), String> {
+fn inside(options: Options<'_>) -> Result<(), String> {
+    let begun = Instant::now();
     let tree = Tree::of_this_build();
     network::make()?;
-    let mut tried = Tried {
-        tree: &tree,
-        guest: Guest::boot(&build::built(&tree.path("target/siw"))?)?,
-        ok: 0,
-        failed: 0,
-    };
-    // siw has no parameter for the revision that it asks by.
-    for (revision, module) in [(2, &build::REVISION_2), (1, &build::REVISION_1)] {
-        tried.guest.load(module)?;
-        for crc in [true, false] {
-            let terms = Terms { revision, crc };
-            tried.pairs(terms, &pair::on_all_terms())?;
-            tried.sides(terms, &[pair::server_first()], &[Client::Here])?;
-            if revision == 2 {
-                tried.pairs(terms, &pair::on_usual_terms())?;
+    let (steps, others): (Vec<Step>, Vec<Step>) =
+        plan::all().into_iter().partition(|step| options.has(step));
+    let mut table = Table::create(&tree.path(DIRECTORY).join("results"))?;
+    let mut stage = Stage::new(&tree)?;
+    let time = options.minutes.map(|minutes| Duration::from_secs(60 * minutes));
+    for step in &steps {
+        let why_not = match time {
+            Some(time) if begun.elapsed() > time => Some("the time is over"),
+            _ => stage.is_over(),
+        };
+        match why_not {
+            Some(why) => table.leave_out(&step.what, why),
+            None => {
+                let (what, outcome) = stage.attempt(step);
+                table.judge(&what, outcome);
             }
         }
     }
-    tried.siw_asks_for_crc(&build::WITH_CRC)?;
-    // The last, as siw has connections then that were not ended.
-    let refused = markers::refused(&mut tried.guest);
-    tried.judge("siw refuses markers, and takes what wharf asks for", refused.map(drop));
-    println!("{} ok, {} failed", tried.ok, tried.failed);
-    match tried.failed {
-        0 => Ok(()),
-        failed => Err(format!("{failed} failed beside siw")),
-    }
+    table.end(others.len())
 }
 
-/// How often a pair is tried whose failures have an excuse.
-const TRIES: u32 = 5;
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Why a failure that says this is not wharf's.
-fn excuse(why: &str) -> Option<&'static str> {
-    let of = [
-        // The server listens once for what the two say to each other, and once more for the test.
-        ("EVENT_REJECTED", "the program's server did not listen yet for its second connection"),
-        ("Event rejected", "the program's server did not listen yet for its second connection"),
-        ("Failed to close connection", "perftest's other side had closed before it had said so"),
-        ("not read: ", "siw has not looked at what has come behind its reply"),
-    ];
-    of.iter().find_map(|(says, excuse)| why.contains(says).then_some(*excuse))
-}
-
-/// The last lines of it.
-fn last(said: &str) -> String {
-    let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
-    lines[lines.len().saturating_sub(12)..].join("\n")
-}
-
-/// What was tried so far, and with what.
-struct Tried<'a> {
-    tree: &'a Tree,
-    guest: Guest,
-    ok: u32,
-    failed: u32,
-}
-
-impl Tried<'_> {
-    /// A pair that fails for a reason that is not wharf's is tried again, which is told.
-    fn pair(&mut self, device: &Device, pair: &Pair, client: Client, terms: &str) {
-        let mut what = format!("{terms}, {client}: {}", pair.name);
-        for tried in 1..=TRIES {
-            let outcome = device.run(&mut self.guest, pair, client);
-            let Err(why) = outcome else { return self.judge(&what, Ok(())) };
-            match excuse(&why) {
-                Some(excuse) if tried < TRIES => what += &format!(" (again: {excuse})"),
-                _ => return self.judge(&what, Err(last(&why))),
-            }
+    #[test]
+    fn options_are_read() {
+        let asked = |pattern, minutes| Options { pattern, minutes };
+        assert_eq!(options(&[]).unwrap(), asked(None, None));
+        let both = options(&["revision 1", "--minutes", "5"]).unwrap();
+        assert_eq!(both, asked(Some("revision 1"), Some(5)));
+        for wrong in [&["--minutes"][..], &["--minutes", "0"], &["a", "b"], &["--all"]] {
+            assert!(matches!(options(wrong), Err(Failure::Usage(_))), "{wrong:?}");
         }
-    }
-
-    fn judge(&mut self, what: &str, outcome: Result<(), String>) {
-        match outcome {
-            Ok(()) => {
-                self.ok += 1;
-                println!("ok      {what}");
-            }
-            Err(why) => {
-                self.failed += 1;
-                println!("FAILED  {what}\n{why}");
-            }
-        }
-    }
-
-    /// Both sides of all of them.
-    fn pairs(&mut self, terms: Terms, pairs: &[Pair]) -> Result<(), String> {
-        self.sides(terms, pairs, &Client::BOTH)
-    }
-
-    /// These sides of all of them.
-    fn sides(&mut self, terms: Terms, pairs: &[Pair], sides: &[Client]) -> Result<(), String> {
-        let device = Device::start(self.tree, terms)?;
-        let crc = if terms.crc { "with" } else { "without" };
-        for pair in pairs {
-            for client in sides.iter().copied() {
-                let terms = format!("revision {}, {crc} CRC", terms.revision);
-                self.pair(&device, pair, client, &terms);
-            }
-        }
-        Ok(())
-    }
-
-    /// CRCs that siw asks for, and wharf does not.
-    fn siw_asks_for_crc(&mut self, module: &Module) -> Result<(), String> {
-        self.guest.load(module)?;
-        let device = Device::start(self.tree, Terms { revision: 2, crc: false })?;
-        for pair in pair::where_siw_asks() {
-            for client in Client::BOTH {
-                self.pair(&device, &pair, client, "siw asks for CRC");
-            }
-        }
-        Ok(())
+        assert!(matches!(run(&["no such line"]), Err(Failure::Usage(_))));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use crate::process::{run, works};
+use crate::process::{ends_with_this, run, works};
 
 /// This side's end of the wire.
 pub(super) const TAP: &str = "guest0";
@@ -27,7 +27,8 @@ pub(super) fn lacks() -> Option<String> {
 /// Runs this command again, with these arguments, in namespaces of its own.
 pub(super) fn inside(arguments: &[&str]) -> Result<(), String> {
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
-    run(Command::new("unshare").args(NAMESPACES).arg(own).args(arguments))
+    // unshare(1) becomes what it runs.
+    run(ends_with_this("unshare").args(NAMESPACES).arg(own).args(arguments))
 }
 
 /// Makes this side's end of the wire. The namespace's end is the wire's.
