@@ -69,8 +69,9 @@ impl Case<'_> {
             self.guest.give_up();
         }
         let Err(why) = outcome.and(ended.and_then(|()| self.is_over())) else { return Ok(()) };
+        let sent = trace.streams()?;
         let (excuse, text) = match symptoms {
-            Some(Ok(symptoms)) => (symptoms.excuse(), symptoms.text()),
+            Some(Ok(symptoms)) => (symptoms.excuse(&sent), symptoms.text()),
             Some(Err(why)) => (None, why),
             None => (None, String::new()),
         };
@@ -79,7 +80,7 @@ impl Case<'_> {
         let excuse = by_words.map(|(_, excuse)| *excuse).or(excuse);
         let wire = trace.keep(trace_name)?;
         let why = format!(
-            "{why}\nthe client: {}\nthe server: {}\n{text}\nthe wire: {}",
+            "{why}\nthe client: {}\nthe server: {}\n{text}\nsent: {sent:?}\nthe wire: {}",
             last(&said),
             last(&served),
             wire.display()

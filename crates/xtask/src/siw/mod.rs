@@ -14,6 +14,7 @@ mod plan;
 mod program;
 mod sockets;
 mod stage;
+mod stream;
 mod symptoms;
 mod table;
 mod trace;

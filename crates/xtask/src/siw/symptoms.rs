@@ -3,6 +3,7 @@
 use super::device::Device;
 use super::guest::Guest;
 use super::sockets::{self, Socket};
+use super::stream::Stream;
 
 /// Connections whose bytes have come and were not read.
 #[derive(Debug, Default)]
@@ -54,13 +55,18 @@ impl Symptoms {
     }
 
     /// Why it is not wharf's failure, if it may not be.
-    pub(super) fn excuse(&self) -> Option<&'static str> {
+    pub(super) fn excuse(&self, sent: &[Stream]) -> Option<&'static str> {
         if self.is_broken() {
             return Some("the guest's kernel has met a fault of its own (BUG)");
         }
         // There is something to be done by siw, and nothing by wharf.
-        let is_siw = !self.unread.guest.is_empty() && self.unread.here.is_empty();
-        is_siw.then_some("siw has not looked at what has come behind its reply")
+        if !self.unread.guest.is_empty() && self.unread.here.is_empty() {
+            return Some("siw has not looked at what has come behind its reply");
+        }
+        let is_right = sent.iter().all(|stream| stream.wrong == 0);
+        let is_cut = sent.iter().any(|stream| stream.cut > 0);
+        (self.kernel_said.contains("siw: crc error") && is_right && is_cut)
+            .then_some("siw has taken a CRC for a wrong one that a segment's end has cut")
     }
 
     pub(super) fn text(&self) -> String {

@@ -4,8 +4,11 @@ use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// A file's header in libpcap's format.
+use super::stream::{self, Stream};
+
+/// A file's header, and that of a packet, in libpcap's format.
 const FILE_HEADER: usize = 24;
+const PACKET_HEADER: usize = 16;
 
 /// The part of a guest's file that is a case's.
 #[derive(Debug)]
@@ -27,6 +30,21 @@ impl Trace {
         let (header, packets) = self.read().map_err(|error| told(&self.file, &error))?;
         fs::write(&kept, [header, packets].concat()).map_err(|error| told(&kept, &error))?;
         Ok(kept)
+    }
+
+    /// The streams of FPDUs that this side has sent.
+    pub(super) fn streams(&self) -> Result<Vec<Stream>, String> {
+        let (_, packets) = self.read().map_err(|error| told(&self.file, &error))?;
+        let mut frames = Vec::new();
+        let mut rest = packets.as_slice();
+        while let Some((header, behind)) = rest.split_first_chunk::<PACKET_HEADER>() {
+            let &[_, _, _, _, _, _, _, _, a, b, c, d, ..] = header;
+            let length = u32::from_ne_bytes([a, b, c, d]) as usize;
+            let Some(frame) = behind.get(..length) else { break };
+            frames.push(frame);
+            rest = &behind[length..];
+        }
+        Ok(stream::of(&frames))
     }
 
     fn read(&self) -> std::io::Result<(Vec<u8>, Vec<u8>)> {
