@@ -231,7 +231,7 @@ impl Packages {
         let mut files: Vec<String> = [DRIVER].map(|file| format!("/{file}")).to_vec();
         files.extend(LOADED.map(|library| format!("/{LIBRARIES}/{library}")));
         for program in PROGRAMS {
-            let path = output(Command::new("sh").args(["-c", &format!("command -v {program}")]))?;
+            let path = output(as_root("sh").args(["-c", &format!("command -v {program}")]))?;
             copy(Path::new(path.trim()), &root.join("usr/bin").join(program))?;
             files.extend(libraries(path.trim())?);
         }
@@ -261,10 +261,10 @@ impl Packages {
     fn modules(&self, root: &Path) -> Result<(), String> {
         let extra = self.unpacked.join("lib/modules").join(&self.release).join("extra");
         copy(&self.directory.join("siw.ko"), &extra.join("siw.ko"))?;
-        run(Command::new("depmod").arg("-b").arg(&self.unpacked).arg(&self.release))?;
+        run(as_root("depmod").arg("-b").arg(&self.unpacked).arg(&self.release))?;
         let mut list: Vec<String> = Vec::new();
         for module in MODULES {
-            let mut show = Command::new("modprobe");
+            let mut show = as_root("modprobe");
             show.arg("-d").arg(&self.unpacked).args([
                 "-S",
                 &self.release,
@@ -299,6 +299,14 @@ fn dependencies(package: &str) -> Result<Vec<String>, String> {
     let told = output(Command::new("apt-cache").args(["depends", package]))?;
     let names = told.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
     Ok(names.filter(|name| name.starts_with("linux-")).map(str::to_owned).collect())
+}
+
+/// A program that is looked for as root would: ordinary users do not look where `depmod` and `tc` are.
+fn as_root(program: &str) -> Command {
+    let mut command = Command::new(program);
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
+    command
 }
 
 /// The libraries that a program or a library needs.
