@@ -130,6 +130,12 @@ fn collectives_are_the_same_on_the_tcp_of_the_nic() {
 }
 
 #[test]
+fn hpcc_passes_its_own_verification_on_the_tcp_of_the_nic() {
+    let Some(pair) = Pair::with_nic(Ends::Both, &["mpirun", "hpcc"]) else { return };
+    mpi::hpcc(pair);
+}
+
+#[test]
 fn netpipe_finds_every_byte_right_on_the_tcp_of_the_nic() {
     let Some(pair) = Pair::with_nic(Ends::Both, &["mpirun", "NPopenmpi"]) else { return };
     mpi::netpipe(pair);
