@@ -1,7 +1,7 @@
 //! `cargo xtask siw`: wharf's RDMA device beside Linux siw, in a QEMU guest of Debian's packages.
 //!
 //! Both roles, both directions, revisions 1 and 2 of MPA, with CRCs and without; what is told of an access that is not
-//! allowed; and siw's refusal of markers. It needs no root (`network`).
+//! allowed; siw's refusal of markers; and how fast siw is beside itself. It needs no root (`network`).
 
 mod build;
 mod case;
@@ -13,6 +13,7 @@ mod pair;
 mod plan;
 mod program;
 mod sockets;
+mod speed;
 mod stage;
 mod stream;
 mod symptoms;

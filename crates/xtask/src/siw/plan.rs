@@ -3,6 +3,7 @@
 use super::build::{self, Module};
 use super::device::Terms;
 use super::pair::{Pair, Side};
+use super::speed::{self, Speed};
 
 /// A line of the table.
 #[derive(Debug)]
@@ -26,14 +27,17 @@ pub(super) enum Work {
     Pair { terms: Terms, pair: Pair, client: Side },
     /// What siw answers to requests for markers.
     Markers,
+    /// How fast siw is without wharf.
+    Speed(Speed),
 }
 
 const REVISION_2: Boot = Boot { number: 1, module: &build::REVISION_2 };
 // siw has no parameter for the revision that it asks by.
 const REVISION_1: Boot = Boot { number: 2, module: &build::REVISION_1 };
 const WITH_CRC: Boot = Boot { number: 3, module: &build::WITH_CRC };
+const ALONE: Boot = Boot { number: 4, module: &build::REVISION_2 };
 /// One of its own, as siw has connections then that were not ended.
-const MARKERS: Boot = Boot { number: 4, module: &build::REVISION_2 };
+const MARKERS: Boot = Boot { number: 5, module: &build::REVISION_2 };
 
 /// All of it.
 pub(super) fn all() -> Vec<Step> {
@@ -59,6 +63,11 @@ pub(super) fn all() -> Vec<Step> {
             ..step
         }),
     );
+    steps.extend(speed::ALL.map(|speed| Step {
+        what: format!("siw beside itself: {}", speed.words),
+        boot: ALONE,
+        work: Work::Speed(speed),
+    }));
     steps.push(Step {
         what: "siw refuses markers, and takes what wharf asks for".to_owned(),
         boot: MARKERS,

@@ -59,14 +59,19 @@ impl<'a> Stage<'a> {
                 Err(Failed { excuse: Some(excuse), .. }) if tried < TRIES => {
                     what += &format!(" (again: {excuse})");
                 }
-                outcome => break outcome,
+                Ok(figure) => {
+                    what.extend(figure.map(|figure| format!(": {figure}")));
+                    break Ok(());
+                }
+                Err(failed) => break Err(failed),
             }
             tried += 1;
         };
         (what, outcome)
     }
 
-    fn attempt_once(&mut self, step: &Step) -> Result<(), Failed> {
+    /// What was measured, if anything was to be.
+    fn attempt_once(&mut self, step: &Step) -> Result<Option<String>, Failed> {
         let running = match self.running.take() {
             Some(running) if running.boot == step.boot.number => running,
             // The wire is for one guest.
@@ -77,11 +82,15 @@ impl<'a> Stage<'a> {
         };
         let running = self.running.insert(running);
         let outcome = match &step.work {
-            Work::Markers => markers::refused(&mut running.guest).map_err(Failed::from),
+            Work::Markers => {
+                markers::refused(&mut running.guest).map(|()| None).map_err(Failed::from)
+            }
+            Work::Speed(speed) => speed.measure(&mut running.guest).map(Some).map_err(Failed::from),
             Work::Pair { terms, pair, client } => {
                 self.cases += 1;
                 let trace_name = format!("failed-{}.pcap", self.cases);
-                running.pair(self.tree, &self.directory, (*terms, pair, *client), &trace_name)
+                let case = (*terms, pair, *client);
+                running.pair(self.tree, &self.directory, case, &trace_name).map(|()| None)
             }
         };
         if running.guest.is_lost() {
