@@ -13,6 +13,7 @@ use crate::abi::*;
 use crate::building;
 use crate::objects::{acknowledged, ask, code, number, session};
 use crate::os::none;
+use crate::queues;
 use crate::session::lock;
 use crate::work_queues::{Build, PAIRS, Queue, QueuePair, SHARED, SharedQueue, of, of_srq, state};
 
@@ -132,6 +133,7 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
         Err(error) => return code(Err(error)),
     }
     PAIRS.take(qp_num);
+    forget(own);
     acknowledged(&(*own).async_events);
     drop(Box::from_raw(own));
     0
@@ -168,7 +170,20 @@ unsafe fn begin_anew(own: *mut QueuePair, request: &Request<'_>) -> Result<(), c
     let qp = &mut (*own).base.qp_base;
     session()?.read_none(qp.qp_num);
     qp.state = reply.words[0] as c_int;
+    drop(queues);
+    forget(own);
     Ok(())
+}
+
+/// What has completed of a queue pair is not that of one which begins.
+unsafe fn forget(own: *mut QueuePair) {
+    let (qp_num, cq) = ((*own).base.qp_base.qp_num, queues::of((*own).base.qp_base.send_cq));
+    // Where the device is gone, the queue may have ended before its queue pair.
+    queues::QUEUES.each(|queue| {
+        if queue == cq {
+            lock(&(*queue).queue).forget(qp_num);
+        }
+    });
 }
 
 #[unsafe(no_mangle)]

@@ -96,7 +96,11 @@ impl Reader {
             return session.set_read(entry.qp, Side::Receives, entry.index);
         }
         if entry.is_early {
-            return self.early.push((entry.qp, entry.index));
+            // What is left of a queue pair that is gone is not to be flushed.
+            if session.read(entry.qp, Side::Sends).is_some() {
+                self.early.push((entry.qp, entry.index));
+            }
+            return;
         }
         if !self.early.is_empty() {
             let is_behind = |index: u32| index.wrapping_sub(entry.index) as i32 > 0;
@@ -124,10 +128,16 @@ impl Reader {
     pub(crate) fn flush(&mut self, cq: *const CompletionQueue) -> Option<Entry> {
         // What it had written last.
         if let Some(entry) = self.completions.poll() {
+            self.note(&entry);
             return Some(entry);
         }
         work_queues::flush(cq.cast_mut().cast(), &self.early, &mut self.flushed);
         self.flushed.pop_front()
+    }
+
+    /// A queue pair is gone, or begins anew.
+    pub(crate) fn forget(&mut self, qp: u32) {
+        self.early.retain(|(of, _)| *of != qp);
     }
 
     /// The device may use the places of what was read.

@@ -285,9 +285,12 @@ impl Session {
     /// a queue pair that was there before says nothing.
     #[inline]
     pub(crate) fn set_read(&self, qp: u32, side: Side, index: u32) {
-        let at = self.read_at(qp, side);
-        if let Some(at) = at.filter(|at| at.load(Ordering::Relaxed) >> 32 == u64::from(qp)) {
-            at.store(u64::from(qp) << 32 | u64::from(index.wrapping_add(1)), Ordering::Release);
+        let Some(at) = self.read_at(qp, side) else { return };
+        let before = at.load(Ordering::Relaxed);
+        if before >> 32 == u64::from(qp) {
+            let now = u64::from(qp) << 32 | u64::from(index.wrapping_add(1));
+            // Else another queue pair has the place since.
+            let _ = at.compare_exchange(before, now, Ordering::Release, Ordering::Relaxed);
         }
     }
 
