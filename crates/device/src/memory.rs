@@ -242,18 +242,18 @@ impl Memory for Remote {
 
     fn atomic(&mut self, memory: Handle, offset: u64, operation: Operation) -> Result<u64, Fault> {
         let at = address(memory, offset);
-        let (mut waited, mut tries, mut passes) = (Duration::ZERO, 1, false);
+        let (since, mut is_busy, mut tries, mut passes) = (Instant::now(), None, 1, false);
         loop {
-            let (turn, mut value) = (self.turns.begin(&self.slowness), [0; 8]);
+            let (turn, mut value) = (self.turns.begin(&self.slowness, since), [0; 8]);
             // Whoever waits for a turn has no file meanwhile, which other devices would wait for, and at last not; and
             // whoever waits for a file has no turn.
             let locks = self.memory.files.find_locks(at);
+            let waited = is_busy.map_or(Duration::ZERO, |since: Instant| since.elapsed());
             let asked = locks.map(|(locks, file, at)| locks.ask(file, at, waited));
             if matches!(asked, Some(Asked::Busy)) {
                 drop(turn);
-                let begun = Instant::now();
+                is_busy.get_or_insert_with(Instant::now);
                 std::thread::sleep(REST);
-                waited += begun.elapsed();
                 continue;
             }
             passes |= turn.passes || matches!(asked, Some(Asked::Never));
@@ -304,7 +304,7 @@ mod tests {
         let at = Handle((&raw mut *value).expose_provenance() as u64);
         // As of a program whose page does not come.
         let slowness = Slowness::default();
-        let _stalled = ATOMIC.begin(&slowness);
+        let _stalled = ATOMIC.begin(&slowness, Instant::now());
         let before = remote().atomic(at, 0, Operation::FetchAdd { add: 2, mask: 0 });
         assert_eq!(before.ok(), Some(7));
         assert_eq!(*std::hint::black_box(&mut value), Box::new(9));
@@ -317,7 +317,7 @@ mod tests {
         let file = memfd(4096);
         let own = || MemoryFile::new(given(&file).unwrap()).unwrap();
         let (other, slowness) = (own(), Slowness::default());
-        let turn = TURNS.begin(&slowness);
+        let turn = TURNS.begin(&slowness, Instant::now());
         std::thread::scope(|scope| {
             let added = scope.spawn(|| {
                 let memory = ProcessMemory::new(ProcessMemory::own().unwrap()).unwrap();
@@ -334,7 +334,7 @@ mod tests {
             drop(turn);
             // Turns are to be had meanwhile.
             for _ in 0..3 {
-                drop(TURNS.begin(&slowness));
+                drop(TURNS.begin(&slowness, Instant::now()));
             }
             drop(locked);
             assert_eq!(added.join().unwrap(), Ok(0));

@@ -14,8 +14,9 @@ use sys::memory_file::{Locked, MemoryFile};
 /// How long others wait for an operation. It is longer than a busy machine keeps a thread from its CPU: if an operation
 /// that is only late were passed over, memory that both programs share would lose one of the two.
 const WAIT_MAX: Duration = Duration::from_millis(100);
-/// How many times as long a turn is waited for, whoever has those before.
+/// How many times as long whoever is slow waits behind others, and how often one of them does not then.
 const WAITS_MAX: u32 = 20;
+const LATE_EVERY: Duration = Duration::from_secs(1);
 
 /// A turn that takes longer has waited for memory.
 const LONG: Duration = Duration::from_millis(1);
@@ -57,8 +58,8 @@ impl Slowness {
 /// meanwhile.
 #[derive(Debug, Default)]
 pub(super) struct Locks {
-    /// Until when none is waited for.
-    rest: Cell<Option<Instant>>,
+    /// Of which offset none is waited for, and until when.
+    rest: Cell<Option<(u64, Instant)>>,
 }
 
 /// What came of asking for a lock.
@@ -77,20 +78,23 @@ impl Locks {
     /// no turn meanwhile.
     pub(super) fn ask<'a>(&self, file: &'a MemoryFile, at: u64, waited: Duration) -> Asked<'a> {
         match file.lock(at) {
-            Ok(Some(locked)) => Asked::Alone(locked),
-            Ok(None) => self.waits(waited, Instant::now()),
+            Ok(Some(locked)) => {
+                self.rest.set(self.rest.get().filter(|(of, _)| *of != at));
+                Asked::Alone(locked)
+            }
+            Ok(None) => self.waits(at, waited, Instant::now()),
             Err(_) => Asked::Never,
         }
     }
 
-    fn waits<'a>(&self, waited: Duration, now: Instant) -> Asked<'a> {
-        if self.rest.get().is_some_and(|until| now < until) {
+    fn waits<'a>(&self, at: u64, waited: Duration, now: Instant) -> Asked<'a> {
+        if self.rest.get().is_some_and(|(of, until)| of == at && now < until) {
             return Asked::Never;
         }
         if waited < LOCK_MAX {
             return Asked::Busy;
         }
-        self.rest.set(Some(now + LOCK_REST));
+        self.rest.set(Some((at, now + LOCK_REST)));
         Asked::Never
     }
 }
@@ -109,6 +113,8 @@ struct State {
     begun: u64,
     /// The one that lasts: its number, and when others wait for it no longer.
     lasts: Option<(u64, Instant)>,
+    /// When one that is slow and late was before the others last.
+    late: Option<Instant>,
     /// Turns that were waited for, and those that are.
     tickets: u64,
     waiting: Vec<Waiting>,
@@ -121,11 +127,21 @@ struct Waiting {
     thread: Thread,
 }
 
-/// Whose turn is sooner: whose memory is not slow, and then who was there first.
+/// Whose turn is sooner: of the same rank, who was there first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Ticket {
-    is_slow: bool,
+    rank: Rank,
     number: u64,
+}
+
+/// See [`Ticket`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Rank {
+    /// It is slow, and has waited for long enough.
+    Late,
+    Usual,
+    /// Its memory is slow.
+    Slow,
 }
 
 impl State {
@@ -158,7 +174,7 @@ impl Turns {
     }
 
     const fn that_wait(wait_max: Duration) -> Self {
-        let state = State { begun: 0, lasts: None, tickets: 0, waiting: Vec::new() };
+        let state = State { begun: 0, lasts: None, late: None, tickets: 0, waiting: Vec::new() };
         Turns { wait_max, state: Mutex::new(state) }
     }
 
@@ -166,55 +182,62 @@ impl Turns {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the turns before to be over, or to have taken too long.
-    pub(super) fn begin<'a>(&'a self, slowness: &'a Slowness) -> Turn<'a> {
-        let (mut state, mut begun) = (self.lock(), Instant::now());
-        let (mut is_beside, is_slow) = (false, slowness.is_too_much(begun));
+    /// Waits for the turns before to be over, or to have taken too long. The operation has begun at `since`.
+    pub(super) fn begin<'a>(&'a self, slowness: &'a Slowness, since: Instant) -> Turn<'a> {
+        let mut state = self.lock();
         if state.lasts.is_some() || !state.waiting.is_empty() {
-            let is_over;
-            (state, is_over) = self.wait(state, begun, is_slow);
-            begun = Instant::now();
-            is_beside = is_slow && !is_over;
+            let rank = match slowness.is_too_much(Instant::now()) {
+                true => Rank::Slow,
+                false => Rank::Usual,
+            };
+            state = self.wait(state, rank, since + self.wait_max * WAITS_MAX);
         }
-        let passes = state.lasts.is_some();
+        let (passes, begun) = (state.lasts.is_some(), Instant::now());
         state.begun += 1;
         let number = state.begun;
-        // Nobody waits for whoever is slow and had to begin before the others were done.
-        if !is_beside {
-            state.lasts = Some((number, begun + self.wait_max));
-        }
+        state.lasts = Some((number, begun + self.wait_max));
         Turn { turns: self, slowness, number, begun, passes }
     }
 
-    /// Waits until it is the turn of this thread, which is there since `since`, and whether it is then: not if it has waited
-    /// for long enough.
+    /// Waits until it is the turn of this thread. Of those that are slow and have waited until `end`, one has a turn before the
+    /// others now and then.
     fn wait<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
-        since: Instant,
-        is_slow: bool,
-    ) -> (MutexGuard<'a, State>, bool) {
+        rank: Rank,
+        end: Instant,
+    ) -> MutexGuard<'a, State> {
         state.tickets += 1;
-        let ticket = Ticket { is_slow, number: state.tickets };
+        let mut ticket = Ticket { rank, number: state.tickets };
         state.waiting.push(Waiting { ticket, thread: std::thread::current() });
-        let end = since + self.wait_max * WAITS_MAX;
-        let is_turn = loop {
-            let (now, is_next) =
-                (Instant::now(), state.next().is_some_and(|next| next.ticket == ticket));
+        loop {
+            let now = Instant::now();
+            let late = state.late.map_or(end, |at| end.max(at + LATE_EVERY));
+            if ticket.rank == Rank::Slow && late <= now {
+                let own = state.waiting.iter_mut().find(|waiting| waiting.ticket == ticket);
+                ticket.rank = Rank::Late;
+                own.into_iter().for_each(|own| own.ticket = ticket);
+                state.late = Some(now);
+            }
+            let is_next = state.next().is_some_and(|next| next.ticket == ticket);
             let turn = state.lasts.map_or(now, |(_, until)| until);
-            if is_next && turn <= now || end <= now {
-                break is_next && turn <= now;
+            if is_next && turn <= now {
+                break;
             }
             // Whoever is not next yet is woken when it is.
-            let until = if is_next { turn.min(end) } else { end };
+            let until = match (is_next, ticket.rank) {
+                (true, _) => turn,
+                (false, Rank::Slow) => late,
+                (false, _) => now + self.wait_max,
+            };
             drop(state);
             std::thread::park_timeout(until.saturating_duration_since(now));
             state = self.lock();
-        };
+        }
         state.waiting.retain(|waiting| waiting.ticket != ticket);
         // Another is next, and waits for this turn no longer than it may take.
         state.wake();
-        (state, is_turn)
+        state
     }
 }
 
@@ -272,7 +295,7 @@ pub(super) mod tests {
                 scope.spawn(|| {
                     let slowness = Slowness::default();
                     for _ in 0..200 {
-                        let _turn = turns.begin(&slowness);
+                        let _turn = turns.begin(&slowness, Instant::now());
                         let before = count.load(Ordering::Relaxed);
                         std::thread::yield_now();
                         count.store(before + 1, Ordering::Relaxed);
@@ -287,13 +310,13 @@ pub(super) mod tests {
     #[test]
     fn turns_are_in_the_order_in_which_they_were_asked_for_and_the_slow_are_last() {
         let (turns, slowness, (done, order)) = (patient(), Slowness::default(), mpsc::channel());
-        let first = turns.begin(&slowness);
+        let first = turns.begin(&slowness, Instant::now());
         std::thread::scope(|scope| {
             for (number, is_slow) in [(0, true), (1, false), (2, true), (3, false)] {
                 let (turns, done) = (&turns, done.clone());
                 scope.spawn(move || {
                     let slowness = if is_slow { slow() } else { Slowness::default() };
-                    let _turn = turns.begin(&slowness);
+                    let _turn = turns.begin(&slowness, Instant::now());
                     done.send(number).unwrap();
                 });
                 while !turns.are_waiting(number + 1) {
@@ -309,9 +332,9 @@ pub(super) mod tests {
     #[test]
     fn a_turn_that_does_not_end_keeps_nobody_for_ever() {
         let (turns, slowness) = (Turns::new(), Slowness::default());
-        let stalled = turns.begin(&slowness);
+        let stalled = turns.begin(&slowness, Instant::now());
         assert!(stalled.lasts() && !stalled.passes);
-        let next = turns.begin(&slowness);
+        let next = turns.begin(&slowness, Instant::now());
         assert!(next.lasts() && next.passes && !stalled.lasts());
         // Its end is not that of the one which lasts.
         drop(stalled);
@@ -324,15 +347,36 @@ pub(super) mod tests {
     #[test]
     fn those_that_are_always_before_keep_nobody_for_ever() {
         let turns = Turns::that_wait(Duration::from_millis(1));
-        let before = Ticket { is_slow: false, number: 0 };
+        let before = Ticket { rank: Rank::Usual, number: u64::MAX };
         turns.lock().waiting.push(Waiting { ticket: before, thread: std::thread::current() });
         let slowness = slow();
-        let beside = turns.begin(&slowness);
-        assert!(beside.lasts() && turns.lock().lasts.is_none(), "nobody waits for it");
-        let slowness = Slowness::default();
-        let next = turns.begin(&slowness);
-        assert!(next.lasts() && turns.lock().lasts.is_some());
-        assert!(turns.are_waiting(1));
+        let turn = turns.begin(&slowness, Instant::now());
+        assert!(turn.lasts() && turns.are_waiting(1) && turns.lock().late.is_some());
+    }
+
+    /// Whoever is late passes no turn that is not over.
+    #[test]
+    fn who_has_waited_for_long_waits_for_the_turn_before() {
+        let (turns, slowness, count) = (patient(), Slowness::default(), AtomicU64::new(0));
+        let first = turns.begin(&slowness, Instant::now());
+        std::thread::scope(|scope| {
+            for usual in [false, true] {
+                let (turns, count) = (&turns, &count);
+                scope.spawn(move || {
+                    let slowness = if usual { Slowness::default() } else { slow() };
+                    // As one whose operation has begun long before.
+                    let turn = turns.begin(&slowness, Instant::now() - turns.wait_max * WAITS_MAX);
+                    assert!(!turn.passes);
+                    assert_eq!(count.fetch_add(1, Ordering::Relaxed), u64::from(usual));
+                });
+                while !turns.are_waiting(1 + usize::from(usual)) {
+                    std::thread::yield_now();
+                }
+            }
+            assert_eq!(count.load(Ordering::Relaxed), 0);
+            drop(first);
+        });
+        assert_eq!(count.into_inner(), 2);
     }
 
     #[test]
@@ -357,10 +401,11 @@ pub(super) mod tests {
     #[test]
     fn a_file_whose_lock_was_waited_for_in_vain_is_not_waited_for_again_so_soon() {
         let (locks, now) = (Locks::default(), Instant::now());
-        assert!(matches!(locks.waits(Duration::ZERO, now), Asked::Busy));
-        assert!(matches!(locks.waits(LOCK_MAX, now), Asked::Never));
-        assert!(matches!(locks.waits(Duration::ZERO, now), Asked::Never), "at once");
-        assert!(matches!(locks.waits(Duration::ZERO, now + LOCK_REST), Asked::Busy));
-        assert!(matches!(locks.waits(LOCK_MAX, now + LOCK_REST), Asked::Never));
+        assert!(matches!(locks.waits(8, Duration::ZERO, now), Asked::Busy));
+        assert!(matches!(locks.waits(8, LOCK_MAX, now), Asked::Never));
+        assert!(matches!(locks.waits(8, Duration::ZERO, now), Asked::Never), "at once");
+        assert!(matches!(locks.waits(16, Duration::ZERO, now), Asked::Busy), "another is");
+        assert!(matches!(locks.waits(8, Duration::ZERO, now + LOCK_REST), Asked::Busy));
+        assert!(matches!(locks.waits(8, LOCK_MAX, now + LOCK_REST), Asked::Never));
     }
 }
