@@ -84,15 +84,14 @@ impl MemoryFile {
         end.is_some_and(|end| self.len().is_ok_and(|len| end <= len))
     }
 
-    /// Whether all of these bytes, which it has, are in memory, so that writing them brings no page: that would be this
-    /// process's (cgroups(7)), though the other has asked for it.
-    pub fn is_there(&self, at: u64, len: u64) -> bool {
-        let (begin, end) = (libc::off_t::try_from(at), at.checked_add(len));
-        let Ok(begin) = begin else { return false };
+    /// Up to where all bytes from this one on, which it has, are in memory, so that writing them brings no page: that would be
+    /// this process's (cgroups(7)), though the other has asked for it. The kernel looks at each page up to there.
+    pub fn is_there_to(&self, at: u64) -> u64 {
+        let Ok(begin) = libc::off_t::try_from(at) else { return at };
         // SAFETY: lseek takes integers and touches no memory of ours.
         let hole = unsafe { libc::lseek(self.file.as_raw_fd(), begin, libc::SEEK_HOLE) };
         // The end of the file counts as one.
-        u64::try_from(hole).is_ok_and(|hole| end.is_some_and(|end| end <= hole))
+        u64::try_from(hole).unwrap_or(at)
     }
 
     /// How long it is now. The position of the descriptor, which nothing uses, is the cheapest way to know.
@@ -233,14 +232,14 @@ mod tests {
         const PART: u64 = 1 << 16;
         let file = memfd(4 * PART);
         let memory = given(&file).unwrap();
-        assert!(!memory.is_there(0, 1) && !memory.is_there(0, 4 * PART));
+        assert_eq!(memory.is_there_to(0), 0);
         file.write_all_at(&[1; 2 * PART as usize], PART).unwrap();
-        assert!(memory.is_there(PART, 2 * PART) && memory.is_there(2 * PART, 8));
-        assert!(!memory.is_there(PART, 2 * PART + 1) && !memory.is_there(PART - 1, 8));
+        assert_eq!([PART, 2 * PART].map(|at| memory.is_there_to(at)), [3 * PART; 2]);
+        assert_eq!(memory.is_there_to(PART - 1), PART - 1);
         file.write_all_at(&[1; PART as usize], 0).unwrap();
         file.write_all_at(&[1; PART as usize], 3 * PART).unwrap();
-        assert!(memory.is_there(0, 4 * PART) && !memory.is_there(0, 4 * PART + 1));
-        assert!(!memory.is_there(u64::MAX, 1) && !memory.is_there(1, u64::MAX));
+        assert_eq!(memory.is_there_to(0), 4 * PART);
+        assert_eq!(memory.is_there_to(u64::MAX), u64::MAX);
     }
 
     #[test]

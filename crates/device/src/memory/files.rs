@@ -2,7 +2,9 @@
 //!
 //! A region's handle is a number of its own here, above all addresses, and its bytes lie behind that as behind an address.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
 
 use rdma::Handle;
@@ -34,6 +36,8 @@ pub(super) struct Files {
 struct Shared {
     file: MemoryFile,
     locks: Locks,
+    /// Bytes that were found to be in memory last.
+    there: RefCell<Range<u64>>,
 }
 
 /// Its first byte is at `begin`.
@@ -62,18 +66,27 @@ impl Files {
         if len > OFFSET_MAX || !file.has(begin, len) {
             return None;
         }
-        // Reading brings none.
-        if writes && !file.is_there(begin, len) {
-            return None;
-        }
         let id = file.id();
         let is_known = self.files.contains_key(&id);
         let has_room = !self.free.is_empty() || self.regions.len() < REGIONS_MAX;
         if !has_room || (!is_known && self.files.len() >= FILES_MAX) {
             return None;
         }
-        let new = || Rc::new(Shared { file, locks: Locks::default() });
+        let known = self.files.get(&id).map_or(0..0, |of| of.there.borrow().clone());
+        // Reading brings no pages in. A hole that is made later is not seen: nor is one that is made after this.
+        let there = match begin..begin.saturating_add(len) {
+            new if !writes || known.start <= new.start && new.end <= known.end => known,
+            new => {
+                let there = new.start..file.is_there_to(new.start);
+                if there.end < new.end {
+                    return None;
+                }
+                there
+            }
+        };
+        let new = || Rc::new(Shared { file, locks: Locks::default(), there: RefCell::default() });
         let of = Rc::clone(self.files.entry(id).or_insert_with(new));
+        *of.there.borrow_mut() = there;
         let region = Some(Region { of, begin });
         let at = match self.free.pop() {
             Some(at) => {
