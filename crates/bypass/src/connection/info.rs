@@ -1,5 +1,7 @@
 //! `TCP_INFO` of a connection at the NIC.
 
+use std::time::{Duration, Instant};
+
 use handoff::command::NicControl;
 use handoff::session::info::INFO_LEN;
 use handoff::session::status::Place;
@@ -8,9 +10,12 @@ use super::Connection;
 
 /// `TCP_CLOSE` (include/net/tcp_states.h), where `struct tcp_info` has the state.
 const CLOSED: u8 = 7;
+/// How long the NIC may take. It does not answer while it is stopped.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 impl Connection {
-    /// What the NIC says of it, as `struct tcp_info`; `None` if the kernel has it, or the NIC cannot be asked.
+    /// What the NIC says of it, as `struct tcp_info`, or has said last if it does not answer; `None` if the kernel has it, or
+    /// the NIC cannot be asked.
     pub(crate) fn info(&'static self) -> Option<[u8; INFO_LEN]> {
         loop {
             let at = self.away()?;
@@ -24,11 +29,13 @@ impl Connection {
             if !self.control(&at, NicControl::Inform) {
                 return None;
             }
+            let begun = Instant::now();
+            let is_late = || begun.elapsed() > PATIENCE;
             let is_at_nic = || self.is_at(&at) && self.look(&at) == Place::Nic;
-            while info.count() == before && is_at_nic() {
+            while info.count() == before && is_at_nic() && !is_late() {
                 self.wait_as_long_as(&at, || info.count() == before && is_at_nic());
             }
-            if info.count() != before
+            if (info.count() != before || is_at_nic())
                 && let Some(info) = info.read()
             {
                 return Some(info);
