@@ -1,7 +1,9 @@
 /* A program of verbs for the end-to-end tests: calls that fail by what a process has or is told, and leave nothing.
  *
- *   apart ADDRESS */
+ *   apart ADDRESS
+ *   apart hidden       it may not open its own memory */
 #include "itself.h"
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
@@ -80,10 +82,23 @@ static void ended_by_a_signal(void)
 	printf("signal\n");
 }
 
+/* The device reads and writes memory that a process hands over: this one cannot, and has no device. */
+static int hidden(void)
+{
+	int count = 0;
+	CHECK(prctl(PR_SET_DUMPABLE, 0) == 0);
+	struct ibv_device **list = ibv_get_device_list(&count);
+	CHECK(!list || (count == 0 && !list[0]));
+	printf("none\n");
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	CHECK(argc == 2);
 	alarm(100);
+	if (strcmp(argv[1], "hidden") == 0)
+		return hidden();
 	begin(argv[1]);
 	connect_both();
 	without_descriptors();

@@ -51,3 +51,14 @@ fn calls_that_fail_leave_nothing() {
     let ended = pair.call(&[program, &Ip::V4.client().to_string()]);
     assert!(ended.status.success() && ended.stdout.ends_with("all\n"), "{ended}");
 }
+
+/// And is told why.
+#[test]
+fn a_process_that_is_not_dumpable_has_no_device() {
+    let Some(program) = built("apart.c") else { return };
+    let Some(pair) = Pair::new(&[]) else { return };
+    let ended = pair.call(&[program, "hidden"]);
+    assert!(ended.status.success() && ended.stdout == "none\n", "{ended}");
+    assert!(ended.stderr.contains("no RDMA device:"), "{ended}");
+    assert!(ended.stderr.contains("PR_SET_DUMPABLE"), "{ended}");
+}

@@ -44,7 +44,7 @@ struct Pair {
     is_root: bool,
     /// The client's programs run at the server, too.
     is_one_host: bool,
-    /// Namespaces of wharf and the program, and those of the program alone: words of unshare(1), or none.
+    /// Namespaces of wharf and the program, and those of the program alone: words of unshare(1) or taskset(1), or none.
     pod: &'static [&'static str],
     container: &'static [&'static str],
     /// How often programs ended by chance, and were begun anew.

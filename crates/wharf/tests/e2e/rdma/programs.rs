@@ -1,12 +1,13 @@
 //! Programs of Debian's packages.
 
+use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
 use sys::process::Signal;
 use testkit::lab::Ended;
 
-use super::Pair;
+use super::{Pair, as_user};
 use crate::setup::Ip;
 
 const PERFTEST: u16 = 18_515;
@@ -119,10 +120,13 @@ fn each_operation(pair: &Pair) {
     }
     ["ib_write_bw", "ib_read_bw", "ib_send_bw"].iter().for_each(|name| many(pair, name));
     // Not sends by events (-e): there perftest waits for an event that comes of no completion, but of its peer's credit.
-    let more: [&[&str]; 2] = [
+    let more: [&[&str]; 5] = [
         // One queue pair: with several perftest gives credit to that which posted a receive, not to that which used it.
         &["ib_send_bw", "-R", "-n", "500", "--use-srq", "-q", "1"],
         &["ib_read_bw", "-R", "-n", "200", "-e"],
+        &["ib_read_lat", "-R", "-n", "200", "-e"],
+        &["ib_send_lat", "-R", "-n", "200", "-e"],
+        &["ib_atomic_bw", "-R", "-n", "200", "-e"],
     ];
     for words in more {
         let shown = perftest(pair, words);
@@ -135,6 +139,39 @@ fn perftest_measures_each_operation() {
     let Some(pair) = Pair::new(&PERFTESTS) else { return };
     each_operation(&pair);
     ["ib_write_bw", "ib_read_lat", "ib_send_bw"].iter().for_each(|name| all_sizes(&pair, name));
+}
+
+/// Its programs spin outside of verbs, and all four processes have one CPU.
+#[test]
+fn who_spins_on_the_cpu_of_all_goes_on() {
+    const ALLOWED: &str = "Cpus_allowed_list:";
+    let Some(mut pair) = Pair::new(&["ib_write_lat", "taskset"]) else { return };
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(ALLOWED)).unwrap();
+    let cpu = line.trim().split([',', '-']).next().unwrap().to_owned();
+    pair.pod = vec!["taskset", "--cpu-list", cpu.leak()].leak();
+    let shown = perftest(&pair, &["ib_write_lat", "-R", "-n", "100"]);
+    assert_eq!(rows(&shown).last().map(|row| row.1), Some(100), "{shown}");
+    eprintln!("{shown}");
+}
+
+/// What `wharf rdma` offers beside what it has by itself.
+#[test]
+fn revision_1_and_no_crcs_are_agreed_on() {
+    let Some(pair) = Pair::new(&["rping", "ib_write_bw", "ib_send_bw"]) else { return };
+    for terms in [&["--no-crc"][..], &["--mpa-revision", "1"], &["--mpa-revision", "1", "--no-crc"]]
+    {
+        let _devices = [&pair.client, &pair.server].map(|host| {
+            let mut device = host.spawn(&mut as_user(&[&["rdma"], terms].concat()));
+            device.line_with("serves");
+            device
+        });
+        rping(&pair, Ip::V4, "1000");
+        for name in ["ib_write_bw", "ib_send_bw"] {
+            let shown = perftest(&pair, &[name, "-R", "-n", "100"]);
+            assert_eq!(rows(&shown).len(), 1, "{terms:?} {name}: {shown}");
+        }
+    }
 }
 
 /// As above, and all sizes of whatever has more than one.
@@ -325,6 +362,7 @@ pub(super) fn refused(pair: &Pair) {
         let code = ended.status.code();
         assert!(code.is_some_and(|code| code != 0), "{ended}");
         assert!(since.elapsed() < SOON, "{ended}");
+        eprintln!("{} has ended after {} ms", words[0], since.elapsed().as_millis());
     }
     // Both ends of this one exchange addresses by TCP first.
     let by_hand = pair.serve(18_515, &["ibv_rc_pingpong", "-g", "0"]);
@@ -334,4 +372,5 @@ pub(super) fn refused(pair: &Pair) {
         assert!(code.is_some_and(|code| code != 0), "{ended}");
     }
     assert!(since.elapsed() < SOON);
+    eprintln!("ibv_rc_pingpong has ended at both ends after {} ms", since.elapsed().as_millis());
 }

@@ -16,8 +16,12 @@ enum Setting {
     Root,
     /// A user, both ends on one host, over its own address.
     OneHost,
+    /// Root, both ends on one host.
+    RootOnOneHost,
     /// In a user, PID and mount namespace below the device's, without capabilities, on two hosts.
     Container,
+    /// As above, both ends on one host.
+    ContainersOnOneHost,
 }
 
 const PROGRAMS: [&str; 11] = [
@@ -35,19 +39,26 @@ const PROGRAMS: [&str; 11] = [
 ];
 
 impl Setting {
-    const ALL: [Setting; 4] = [Setting::User, Setting::Root, Setting::OneHost, Setting::Container];
+    const ALL: [Setting; 6] = [
+        Setting::User,
+        Setting::Root,
+        Setting::OneHost,
+        Setting::RootOnOneHost,
+        Setting::Container,
+        Setting::ContainersOnOneHost,
+    ];
 
     fn pair(self) -> Option<Pair> {
-        if self == Setting::Root && !sys::process::is_root() {
+        let is_root = matches!(self, Setting::Root | Setting::RootOnOneHost);
+        if is_root && !sys::process::is_root() {
             lacks("root");
             return None;
         }
         let mut pair = Pair::new(&[&PROGRAMS[..], &PERFTESTS, &NOT_OF_IWARP].concat())?;
-        match self {
-            Setting::User => {}
-            Setting::Root => pair.is_root = true,
-            Setting::OneHost => pair.is_one_host = true,
-            Setting::Container => pair.container = &CONTAINER,
+        pair.is_root = is_root;
+        pair.is_one_host = !matches!(self, Setting::User | Setting::Root | Setting::Container);
+        if matches!(self, Setting::Container | Setting::ContainersOnOneHost) {
+            pair.container = &CONTAINER;
         }
         Some(pair)
     }
@@ -77,11 +88,21 @@ fn programs_run_on_one_host() {
 }
 
 #[test]
+fn programs_run_as_root_on_one_host() {
+    Setting::RootOnOneHost.try_each_kind();
+}
+
+#[test]
+fn programs_run_in_containers_on_one_host() {
+    Setting::ContainersOnOneHost.try_each_kind();
+}
+
+#[test]
 fn programs_run_in_containers() {
     Setting::Container.try_each_kind();
 }
 
-/// `WHARF_RDMA_PROGRAMS=User,Root,OneHost,Container`: all of the programs, with all of the words that they are tried with.
+/// `WHARF_RDMA_PROGRAMS=all`, or `User,RootOnOneHost` and so on: all of the programs, with all of the words that they are tried with.
 #[test]
 #[ignore = "a long run: WHARF_RDMA_PROGRAMS says in which settings"]
 fn every_program_runs_in_every_setting() {
@@ -96,7 +117,9 @@ fn every_program_runs_in_every_setting() {
         ("perftest", programs::perftests),
     ];
     let Ok(asked) = std::env::var("WHARF_RDMA_PROGRAMS") else { return };
-    let is_asked = |setting: &Setting| asked.contains(&format!("{setting:?}"));
+    let is_asked = |setting: &Setting| {
+        asked == "all" || asked.split(',').any(|name| name == format!("{setting:?}"))
+    };
     for setting in Setting::ALL.into_iter().filter(is_asked) {
         let Some(pair) = setting.pair() else { return };
         for (programs, run) in TABLE {
