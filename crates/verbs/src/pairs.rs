@@ -148,6 +148,10 @@ pub(crate) unsafe fn modify(qp: *mut ibv_qp, to: State) -> Result<(), c_int> {
         // It came with the connection, or will.
         return if state(qp) == State::Rts { Ok(()) } else { Err(libc::EINVAL) };
     }
+    // As with siw, whose programs take their own queue pair all the way once it is connected (`rping -c -q`).
+    if matches!(to, State::Init | State::Rtr) && state(qp) == State::Rts {
+        return Ok(());
+    }
     let request = Request::ModifyQp { qp: (*qp).qp_num, state: to as u8 };
     if to == State::Reset {
         return begin_anew(own, &request);

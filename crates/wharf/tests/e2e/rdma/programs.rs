@@ -211,6 +211,11 @@ pub(super) fn rpings(pair: &Pair) {
         }
     }
     let to = server();
+    // With a queue pair that it makes and changes itself.
+    let own = ["-q", "-V", "-v", "-C", "10", "-a", &to];
+    let (of_server, of_client) =
+        ([&["rping", "-s"], &own[..]].concat(), [&["rping", "-c"], &own[..]].concat());
+    pair.both(RPING, &of_server, &of_client);
     let _persistent = pair.serve(RPING, &["rping", "-s", "-P", "-a", &to]);
     for _ in 0..3 {
         let client = pair.call(&["rping", "-c", "-V", "-C", "10", "-a", &to]);
