@@ -153,9 +153,9 @@ impl Carrier {
         sys::tcp::answers(&self.socket)
     }
 
-    /// Nothing is sent any more once it is closed: nobody is there.
+    /// The connection is reset when it is closed: its peer does not answer.
     pub(crate) fn reset(&self) {
-        // Else what was sent is sent again for a while.
+        // Else TCP retransmits for a while.
         let _ = sys::tcp::reset_when_closed(&self.socket);
     }
 

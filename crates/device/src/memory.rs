@@ -24,7 +24,7 @@ use placing::{Copied, Placing};
 static ATOMIC: Turns = Turns::new();
 /// How often one is begun anew whose memory was so slow to come that others were let pass.
 const TRIES: u32 = 3;
-/// How long one rests that needs a file which a device of another process has.
+/// How long an operation waits before it tries again to lock a file.
 const REST: Duration = Duration::from_micros(50);
 
 /// Rights to write to a region.
@@ -245,8 +245,8 @@ impl Memory for Remote {
         let (since, mut is_busy, mut tries, mut passes) = (Instant::now(), None, 1, false);
         loop {
             let (turn, mut value) = (self.turns.begin(&self.slowness, since), [0; 8]);
-            // Whoever waits for a turn has no file meanwhile, which other devices would wait for, and at last not; and
-            // whoever waits for a file has no turn.
+            // The file is not locked while a turn is waited for: other devices would wait for the lock, and go on without
+            // it in the end. Nor is a turn kept while the lock is waited for.
             let locks = self.memory.files.find_locks(at);
             let waited = is_busy.map_or(Duration::ZERO, |since: Instant| since.elapsed());
             let asked = locks.map(|(locks, file, at)| locks.ask(file, at, waited));
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(*std::hint::black_box(&mut value), Box::new(9));
     }
 
-    /// Its locks are nobody's while it waits for others of the same device, nor is a turn while it waits for a lock.
+    /// It has no lock while it waits for its turn, and no turn while it waits for a lock.
     #[test]
     fn an_atomic_operation_waits_for_one_thing_and_keeps_nothing_else() {
         static TURNS: Turns = patient();

@@ -14,8 +14,9 @@ use sys::memory_file::{Locked, MemoryFile};
 /// How long others wait for an operation. It is longer than a busy machine keeps a thread from its CPU: if an operation
 /// that is only late were passed over, memory that both programs share would lose one of the two.
 const WAIT_MAX: Duration = Duration::from_millis(100);
-/// How many times as long whoever is slow waits behind others, and how often one of them does not then.
+/// How many times [`WAIT_MAX`] an operation of a slow process waits behind all others.
 const WAITS_MAX: u32 = 20;
+/// How often one of those that have waited for so long is then before the others.
 const LATE_EVERY: Duration = Duration::from_secs(1);
 
 /// A turn that takes longer has waited for memory.
@@ -28,7 +29,7 @@ const FORGOTTEN: u32 = 32;
 
 /// How long a file's lock is waited for that another has.
 const LOCK_MAX: Duration = WAIT_MAX;
-/// And for how long it is not waited for then: whoever has the file may keep its lock for ever.
+/// For how long it is not waited for after that: the other process may keep the lock for ever.
 const LOCK_REST: Duration = Duration::from_secs(1);
 
 /// How slow a process's memory was of late: the time that its long turns took, and when that was.
@@ -74,8 +75,8 @@ pub(super) enum Asked<'a> {
 }
 
 impl Locks {
-    /// The bytes at this offset, for an operation that has waited for so long for them. This does not wait: whoever does has
-    /// no turn meanwhile.
+    /// Tries to lock the bytes at this offset, for an operation that has waited for the lock for so long. It does not wait: the
+    /// caller does, and has no turn meanwhile.
     pub(super) fn ask<'a>(&self, file: &'a MemoryFile, at: u64, waited: Duration) -> Asked<'a> {
         match file.lock(at) {
             Ok(Some(locked)) => {
@@ -149,7 +150,7 @@ impl State {
         self.waiting.iter().min_by_key(|waiting| waiting.ticket)
     }
 
-    /// It may be the turn of whoever is next.
+    /// Wakes the next, whose turn it may be.
     fn wake(&self) {
         if let Some(next) = self.next() {
             next.thread.unpark();
@@ -224,7 +225,7 @@ impl Turns {
             if is_next && turn <= now {
                 break;
             }
-            // Whoever is not next yet is woken when it is.
+            // One that is not the next is woken when it is.
             let until = match (is_next, ticket.rank) {
                 (true, _) => turn,
                 (false, Rank::Slow) => late,
