@@ -1,26 +1,15 @@
 /* What programs share that do one case of several: connections of a process with itself, at an address that it is given. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
+#include "check.h"
 
 enum { DEPTH = 8 };
-
-#define CHECK(is_so) \
-	do { \
-		if (!(is_so)) { \
-			printf("line %d: %s: %s\n", __LINE__, #is_so, strerror(errno)); \
-			exit(1); \
-		} \
-	} while (0)
 
 static struct sockaddr_in address;
 static struct rdma_event_channel *channel;

@@ -15,31 +15,20 @@
  * descriptor); anonymous; or the path of a file.
  */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <rdma/rdma_cma.h>
+#include "check.h"
 
 enum { LEN = 1 << 20, PIECE = 64 << 10, ROUNDS = 2000, RECEIVES = 4 };
 
 struct window { uint64_t addr; uint32_t rkey; };
-
-#define CHECK(is_so) \
-	do { \
-		if (!(is_so)) { \
-			printf("line %d: %s: %s\n", __LINE__, #is_so, strerror(errno)); \
-			exit(1); \
-		} \
-	} while (0)
 
 static struct rdma_event_channel *channel;
 static struct ibv_cq *cq;

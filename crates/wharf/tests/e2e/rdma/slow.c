@@ -3,25 +3,14 @@
  *   slow serve PORT        receives SLOW messages, one every 200 ms, and then all others
  *   slow call HOST PORT    sends them, as fast as they are taken
  */
-#include <errno.h>
 #include <netdb.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>
+#include "check.h"
 
 /* More than TCP has room for at both ends. */
 enum { LEN = 4096, COUNT = 3000, SLOW = 40, DEPTH = 64 };
-
-#define CHECK(is_so) \
-	do { \
-		if (!(is_so)) { \
-			printf("line %d: %s: %s\n", __LINE__, #is_so, strerror(errno)); \
-			exit(1); \
-		} \
-	} while (0)
 
 static struct rdma_event_channel *channel;
 static struct ibv_cq *cq;

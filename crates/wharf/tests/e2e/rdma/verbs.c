@@ -7,29 +7,18 @@
  * in the environment, that of a memfd for near and of a file in /dev/shm for far. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <rdma/rdma_cma.h>
+#include "check.h"
 
 enum { LEN = 1 << 20, DEPTH = 16, SGES = 4, INLINE = 236, CQE = 64 };
 enum { ALL = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
 	     IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND };
-
-#define CHECK(is_so) \
-	do { \
-		if (!(is_so)) { \
-			printf("line %d: %s: %s\n", __LINE__, #is_so, strerror(errno)); \
-			exit(1); \
-		} \
-	} while (0)
 
 struct end {
 	struct rdma_cm_id *id;
