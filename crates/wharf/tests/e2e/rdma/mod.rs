@@ -14,6 +14,7 @@ mod nic;
 mod operations;
 mod programs;
 mod qemu;
+mod refusals;
 mod service;
 mod settings;
 mod slow;

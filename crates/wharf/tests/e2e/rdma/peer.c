@@ -1,9 +1,11 @@
 /* A program of verbs for the end-to-end tests: one-sided traffic that is checked, and what happens to it.
  *
  *   peer serve PORT MORE   accepts one connection and does nothing any more; on SIGHUP it does MORE:
- *                          exec (becomes "watch"), exit, fork, shrink (its memory's file, until the connection ends)
+ *                          exec (becomes "watch"), exit, fork, shrink (its memory's file, until the connection ends);
+ *                          with reject it accepts none
  *   peer watch ADDRESS     other memory at the same address, which nothing may change
  *   peer call HOST PORT    writes, reads back and adds until the connection ends, or ROUNDS= times
+ *   peer misread HOST PORT reads by a key that is not the peer's, and is told that this is refused
  *   peer leave HOST PORT   reads from a peer that does not answer, disconnects, and is told that this is over
  *   peer wait HOST PORT    posts receives, and waits for the end of the device
  *
@@ -225,6 +227,21 @@ static int add(const char *host, const char *port)
 	return 0;
 }
 
+/* Reads by a key that is not the peer's. */
+static int misread(const char *host, const char *port)
+{
+	struct window window = { 0, 0 };
+	struct rdma_cm_id *id = connect_to(host, port, &window);
+	struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_READ };
+	wait_for("GO");
+	wr.wr.rdma.remote_addr = window.addr;
+	wr.wr.rdma.rkey = window.rkey ^ 1;
+	printf("status %d\n", request(id, &wr, 0, PIECE));
+	expect(RDMA_CM_EVENT_DISCONNECTED, NULL);
+	printf("done\n");
+	return 0;
+}
+
 static int leave(const char *host, const char *port)
 {
 	struct window window = { 0, 0 };
@@ -266,6 +283,12 @@ static int serve(const char *port, const char *more, char **argv)
 	CHECK(rdma_bind_addr(id, (struct sockaddr *)&at) == 0);
 	CHECK(rdma_listen(id, 1) == 0);
 	id = expect(RDMA_CM_EVENT_CONNECT_REQUEST, NULL);
+	if (!strcmp(more, "reject")) {
+		CHECK(rdma_reject(id, "no", 2) == 0);
+		while (!hung_up)
+			sigsuspend(&before);
+		return 0;
+	}
 	prepare(id, map_of(getenv("MEMORY"), NULL));
 	if (is_memory("append"))
 		CHECK(fcntl(file, F_SETFL, O_APPEND) == 0);
@@ -381,6 +404,8 @@ int main(int argc, char **argv)
 		return call(argv[2], argv[3]);
 	if (!strcmp(argv[1], "add"))
 		return add(argv[2], argv[3]);
+	if (!strcmp(argv[1], "misread"))
+		return misread(argv[2], argv[3]);
 	if (!strcmp(argv[1], "leave"))
 		return leave(argv[2], argv[3]);
 	return wait_for_end(argv[2], argv[3]);
