@@ -116,26 +116,6 @@ static void write_and_tell(struct ibv_qp *qp, const struct window *to, uint32_t 
 	CHECK(ibv_post_send(qp, &wr, &bad) == 0);
 }
 
-/* Whether the writes of a phase have come: each slot has the last number that belongs there. */
-static int all_there(enum kind kind)
-{
-	uint64_t least = UINT64_MAX, most = 0;
-	if (kind == WRITE) {
-		for (int i = 0; i < REGION - SMALL; i++)
-			if (region[i] != (i % 251 ^ 0x55))
-				return 0;
-		return 1;
-	}
-	for (uint64_t i = 0; i < SLOTS; i++) {
-		uint64_t value = ((uint64_t *)region)[i];
-		if (value % SLOTS != i)
-			return 0;
-		least = value < least ? value : least;
-		most = value > most ? value : most;
-	}
-	return most - least == SLOTS - 1;
-}
-
 enum { PING = 1, END = 2, RIGHT = 3, WRONG = 4 };
 
 static void serve(enum kind kind, const char *host)
@@ -163,7 +143,7 @@ static void serve(enum kind kind, const char *host)
 	for (uint64_t answers = 1; (heard = next(id->qp)) != 0; answers++) {
 		struct ibv_wc wc[LIST];
 		int is_signaled = answers % LIST == 0;
-		uint32_t answer = heard == PING ? PING : all_there(kind) ? RIGHT : WRONG;
+		uint32_t answer = heard == PING ? PING : all_there(kind, region) ? RIGHT : WRONG;
 		write_and_tell(id->qp, &to, answer, is_signaled);
 		receive(id->qp);
 		if (is_signaled)
@@ -303,8 +283,7 @@ static void run(enum kind kind, const char *host, const char *port, uint64_t dur
 	CHECK(rdma_resolve_route(id, 2000) == 0);
 	expect(RDMA_CM_EVENT_ROUTE_RESOLVED, NULL);
 	prepare(id, kind != LATENCY);
-	for (int i = 0; i < REGION; i++)
-		region[i] = i % 251 ^ 0x55;
+	fill(region);
 	for (int i = 0; i < RECEIVES; i++)
 		receive(id->qp);
 	struct window own = { (uintptr_t)region, mr->rkey };
@@ -321,13 +300,6 @@ static void run(enum kind kind, const char *host, const char *port, uint64_t dur
 		tell(messages * (kind == WRITE ? LARGE : SMALL), messages, now() - begun);
 	}
 	rdma_disconnect(id);
-}
-
-static enum kind kind_of(const char *name)
-{
-	if (!strcmp(name, "latency"))
-		return LATENCY;
-	return !strcmp(name, "rate") ? RATE : WRITE;
 }
 
 int main(int argc, char **argv)

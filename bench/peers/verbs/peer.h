@@ -27,6 +27,13 @@ enum {
 
 enum kind { WRITE, LATENCY, RATE };
 
+/* By its name on the command line. */
+enum kind kind_of(const char *name);
+/* What large writes bring to a region. */
+void fill(unsigned char *region);
+/* Whether the writes of a phase have come: large ones all, of small ones the last number that belongs to each slot. */
+int all_there(enum kind kind, const unsigned char *region);
+
 /* Nanoseconds of CLOCK_MONOTONIC. */
 uint64_t now(void);
 /* A line to the bench. */

@@ -11,7 +11,7 @@ use crate::process::{is_installed, is_root, run, run_captured};
 use crate::tree::Tree;
 
 /// A program, or a file, and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 48] = [
+const PROGRAMS: [(&str, &str); 49] = [
     ("ip", "iproute2"),
     ("ping", "iputils-ping"),
     ("iperf3", "iperf3"),
@@ -61,6 +61,7 @@ const PROGRAMS: [(&str, &str); 48] = [
     ("iscsi-inq", "libiscsi-bin"),
     ("/usr/include/infiniband/verbs.h", "libibverbs-dev"),
     ("/usr/include/rdma/rdma_cma.h", "librdmacm-dev"),
+    ("/usr/include/rdma/fabric.h", "libfabric-dev"),
 ];
 
 /// What asks whether a package may start its service (invoke-rc.d(8)).

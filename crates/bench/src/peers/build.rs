@@ -37,12 +37,21 @@ const DPDK: [(&str, &str); 5] = [
 
 const LWIP: [(&str, &str); 2] = [file!("lwip/Makefile"), file!("lwip/main.c")];
 
-const VERBS: [(&str, &str); 5] = [
+const VERBS: [(&str, &str); 6] = [
     file!("verbs/Makefile"),
     file!("verbs/peer.h"),
     file!("verbs/main.c"),
     file!("verbs/tcp.c"),
+    file!("verbs/region.c"),
     file!("verbs/tell.c"),
+];
+
+const FABRIC: [(&str, &str); 5] = [
+    file!("verbs/peer.h"),
+    file!("verbs/region.c"),
+    file!("verbs/tell.c"),
+    file!("fabric/Makefile"),
+    file!("fabric/main.c"),
 ];
 
 const RDMA_WAN: [(&str, &str); 12] = [
@@ -124,9 +133,7 @@ pub(super) fn lwip(scratch: &Scratch) -> Result<PathBuf, String> {
     if output(Command::new("pkg-config").args(["--exists", "lwip"])).is_err() {
         return Err("apt install liblwip-dev pkg-config gcc make".to_owned());
     }
-    scratch.write(&LWIP)?;
-    output(Command::new("make").args(["--quiet", "-C"]).arg(scratch.path("lwip")))?;
-    Ok(scratch.path("lwip/lwip-peer"))
+    of_c(scratch, &LWIP, "lwip", "lwip-peer")
 }
 
 /// A program of verbs.
@@ -145,12 +152,29 @@ fn of_verbs(
     directory: &str,
     program: &str,
 ) -> Result<PathBuf, String> {
-    let header = Path::new("/usr/include/rdma/rdma_cma.h");
-    if !header.exists() {
+    if !Path::new("/usr/include/rdma/rdma_cma.h").exists() {
         return Err("the program of verbs is built on the spot: apt install librdmacm-dev \
                     libibverbs-dev gcc make"
             .to_owned());
     }
+    of_c(scratch, files, directory, program)
+}
+
+/// libfabric's TCP.
+pub(super) fn fabric(scratch: &Scratch) -> Result<PathBuf, String> {
+    if !Path::new("/usr/include/rdma/fabric.h").exists() {
+        return Err("apt install libfabric-dev gcc make".to_owned());
+    }
+    of_c(scratch, &FABRIC, "fabric", "fabric-peer")
+}
+
+/// A program that `make` makes of these files.
+fn of_c(
+    scratch: &Scratch,
+    files: &[(&str, &str)],
+    directory: &str,
+    program: &str,
+) -> Result<PathBuf, String> {
     scratch.write(files)?;
     output(Command::new("make").args(["--quiet", "-C"]).arg(scratch.path(directory)))?;
     Ok(scratch.path(directory).join(program))
@@ -160,9 +184,7 @@ pub(super) fn dpdk(scratch: &Scratch) -> Result<PathBuf, String> {
     if output(Command::new("pkg-config").args(["--exists", "libdpdk"])).is_err() {
         return Err("apt install libdpdk-dev pkg-config gcc make".to_owned());
     }
-    scratch.write(&DPDK)?;
-    output(Command::new("make").args(["--quiet", "-C"]).arg(scratch.path("dpdk")))?;
-    Ok(scratch.path("dpdk/dpdk-peer"))
+    of_c(scratch, &DPDK, "dpdk", "dpdk-peer")
 }
 
 fn go(scratch: &Scratch) -> Command {

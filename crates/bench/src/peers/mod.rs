@@ -71,6 +71,11 @@ pub(crate) fn verbs() -> Result<Program, String> {
     Program::build("verbs", build::verbs)
 }
 
+/// libfabric's TCP, for `rdma`.
+pub(crate) fn fabric() -> Result<Program, String> {
+    Program::build("fabric", build::fabric)
+}
+
 /// A program of verbs and of sockets, for `rdma-wan`.
 pub(crate) fn rdma_wan() -> Result<Program, String> {
     Program::build("rdma-wan", build::rdma_wan)

@@ -4,7 +4,6 @@
 //! Each end has a device of its own, and is on a CPU of its own together with its device, as if they were two machines;
 //! round trips are also measured with all of them on one CPU. Programs sleep where they wait.
 
-mod libfabric;
 mod testbed;
 
 use std::path::PathBuf;
@@ -13,7 +12,6 @@ use std::time::Duration;
 use crate::peers::Program;
 use crate::throughput::median;
 use crate::{Error, Figure, Report, peers};
-use libfabric::FI_PINGPONG;
 use testbed::{Measured, Testbed};
 
 /// What is measured.
@@ -120,16 +118,28 @@ pub enum System {
     Kernel,
     /// Verbs, by `wharf rdma`.
     Wharf,
+    /// libfabric's provider tcp.
+    Libfabric,
 }
 
 impl System {
-    /// Both, in the order in which they take turns.
-    const ALL: [System; 2] = [System::Kernel, System::Wharf];
+    /// All, in the order in which they take turns.
+    const ALL: [System; 3] = [System::Kernel, System::Wharf, System::Libfabric];
 
     const fn name(self) -> &'static str {
         match self {
             System::Kernel => "kernel",
             System::Wharf => "wharf",
+            System::Libfabric => "libfabric-tcp",
+        }
+    }
+
+    /// What its program calls it.
+    const fn transport(self) -> &'static str {
+        match self {
+            System::Kernel => "tcp",
+            System::Wharf => "verbs",
+            System::Libfabric => "fabric",
         }
     }
 }
@@ -148,9 +158,6 @@ pub struct Options {
     /// `libwharf_rdma.so`.
     pub library: PathBuf,
 }
-
-/// The only one that libfabric's ping-pong tells.
-const MEAN_RTT: &str = "mean_rtt";
 
 /// One value of one run.
 #[derive(Clone, Copy, Debug)]
@@ -171,6 +178,24 @@ struct Row {
 /// The runs of one system.
 type Runs = Vec<Vec<Reading>>;
 
+/// The programs that are measured.
+#[derive(Debug)]
+struct Programs {
+    /// Of verbs, and of sockets.
+    verbs: Program,
+    /// Of libfabric, where it can be built.
+    fabric: Option<Program>,
+}
+
+impl Programs {
+    fn of(&self, system: System) -> Option<&Program> {
+        match system {
+            System::Kernel | System::Wharf => Some(&self.verbs),
+            System::Libfabric => self.fabric.as_ref(),
+        }
+    }
+}
+
 /// Measures every case of `options`.
 ///
 /// # Errors
@@ -179,16 +204,14 @@ pub fn rdma(options: &Options, report: &mut dyn Report) -> Result<(), Error> {
     if options.repetitions == 0 {
         return Err(Error::Usage("there is one repetition at least".to_owned()));
     }
-    let program = peers::verbs().map_err(Error::Usage)?;
-    if libfabric::is_missing() {
-        report.notice(&format!(
-            "libfabric is left out: there is no {FI_PINGPONG}; apt install libfabric-bin"
-        ));
-    }
+    let verbs = peers::verbs().map_err(Error::Usage)?;
+    let fabric = peers::fabric();
+    let fabric = fabric.map_err(|why| report.notice(&format!("libfabric is left out: {why}"))).ok();
+    let programs = Programs { verbs, fabric };
     report.notice("siw needs a kernel module: `cargo xtask siw` has it in a guest");
     let rows = rows(options, report)?;
     for (done, row) in rows.iter().enumerate() {
-        row.measure(options, &program, (done, rows.len()), report)?;
+        row.measure(options, &programs, (done, rows.len()), report)?;
     }
     Ok(())
 }
@@ -216,37 +239,28 @@ impl Row {
     fn measure(
         &self,
         options: &Options,
-        program: &Program,
+        programs: &Programs,
         (done, all): (usize, usize),
         report: &mut dyn Report,
     ) -> Result<(), Error> {
-        let mut runs: [Runs; 2] = [Vec::new(), Vec::new()];
-        let mut beside: Runs = Vec::new();
+        let mut runs = System::ALL.map(|_| Runs::new());
         for repetition in 0..options.repetitions {
             for (system, runs) in System::ALL.into_iter().zip(&mut runs) {
+                let Some(program) = programs.of(system) else { continue };
                 let step = done * options.repetitions + repetition;
                 let what = format!("{}, {}", self.title(), system.name());
                 report.progress(step, all * options.repetitions, &what);
                 let measured = Testbed::new(self, system, options, program)?.measure()?;
                 runs.push(self.readings(&measured));
             }
-            // It has no stream of writes.
-            if self.case == Case::Latency && !libfabric::is_missing() {
-                beside.push(vec![libfabric::round_trip(self.cpus, self.case.bytes())?]);
-            }
         }
-        let [kernel, wharf] = &runs;
-        let metric = self.case.metric();
-        let by_kernel = ratios(wharf, kernel, (metric, "times_kernel"));
-        let by_libfabric = ratios(wharf, &beside, (MEAN_RTT, "times_libfabric"));
-        for (system, runs) in [
-            ("kernel", kernel),
-            ("wharf", wharf),
-            ("libfabric-tcp", &beside),
-            ("wharf", &by_kernel),
-            ("wharf", &by_libfabric),
-        ] {
+        for (system, runs) in System::ALL.into_iter().zip(&runs) {
             self.report(system, runs, options.memory, report);
+        }
+        let [kernel, wharf, libfabric] = &runs;
+        for (theirs, name) in [(kernel, "times_kernel"), (libfabric, "times_libfabric")] {
+            let ratios = ratios(wharf, theirs, (self.case.metric(), name));
+            self.report(System::Wharf, &ratios, options.memory, report);
         }
         Ok(())
     }
@@ -260,7 +274,7 @@ impl Row {
             Case::Rate => vec![of_case("1/s", messages / seconds)],
             Case::Latency => vec![
                 of_case("us", median / 1e3),
-                reading(MEAN_RTT, "us", seconds / messages * 1e6),
+                reading("mean_rtt", "us", seconds / messages * 1e6),
                 reading("p99_rtt", "us", p99 / 1e3),
             ],
         };
@@ -270,7 +284,7 @@ impl Row {
     }
 
     /// Reports the median of each metric.
-    fn report(&self, system: &'static str, runs: &Runs, memory: Memory, report: &mut dyn Report) {
+    fn report(&self, system: System, runs: &Runs, memory: Memory, report: &mut dyn Report) {
         let Some(first) = runs.first() else { return };
         for Reading { metric, unit, .. } in first {
             let of = |run: &Vec<Reading>| run.iter().find(|r| r.metric == *metric).map(|r| r.value);
@@ -278,7 +292,7 @@ impl Row {
             report.figure(Figure {
                 bench: "rdma",
                 case: self.case.name().to_owned(),
-                system: system.to_owned(),
+                system: system.name().to_owned(),
                 varied: vec![
                     ("bytes", self.case.bytes().into()),
                     ("cores", self.cores.name().into()),

@@ -31,6 +31,7 @@ pub(super) struct Measured {
 /// Both ends, connected.
 #[derive(Debug)]
 pub(super) struct Testbed {
+    system: System,
     client: Running,
     _server: Running,
     _devices: Vec<Running>,
@@ -56,10 +57,9 @@ impl Testbed {
                 addresses.push(address);
             }
         }
-        let transport = if system == System::Wharf { "verbs" } else { "tcp" };
         let command = |of: usize, work: &str| {
             let mut command = Command::new(program.path());
-            command.args([work, transport, row.case.name(), &HOST.to_string()]);
+            command.args([work, system.transport(), row.case.name(), &HOST.to_string()]);
             if let Some(address) = addresses.get(of) {
                 running::with_verbs(&mut command, &options.library, address);
             }
@@ -71,6 +71,9 @@ impl Testbed {
         };
         let mut server = Running::start(command(1, "serve"), server_cpu)?;
         let port = server.hear()?;
+        if port.trim().parse::<u16>().is_err() {
+            return Err(failed(system, &port));
+        }
         let milliseconds = options.duration.as_millis().to_string();
         let mut client = command(0, "run");
         client.args([port.trim(), &milliseconds]);
@@ -82,7 +85,7 @@ impl Testbed {
         let mut watched = vec![("client_cpu", client.id()), ("server_cpu", server.id())];
         let names = ["client_device_cpu", "server_device_cpu"];
         watched.extend(names.into_iter().zip(devices.iter().map(Running::id)));
-        Ok(Testbed { client, _server: server, _devices: devices, watched })
+        Ok(Testbed { system, client, _server: server, _devices: devices, watched })
     }
 
     /// One run.
@@ -100,7 +103,7 @@ impl Testbed {
             number("median"),
             number("p99"),
         ) else {
-            return Err(failed(System::Wharf, &line));
+            return Err(failed(self.system, &line));
         };
         let spent = before.into_iter().zip(after);
         let cpu = spent.map(|((name, before), (_, after))| (name, after - before)).collect();
@@ -116,8 +119,8 @@ impl Testbed {
 /// The program said this in place of what it should.
 fn failed(system: System, line: &str) -> Error {
     let why = match line.trim() {
-        "" => "the program of verbs and sockets ended early".to_owned(),
-        line => format!("the program of verbs and sockets says {line}"),
+        "" => "its program ended early".to_owned(),
+        line => format!("its program says {line}"),
     };
     Error::Failed { system: system.name(), why }
 }

@@ -16,10 +16,10 @@ use crate::loaded::library::rdma_library;
 /// write: RDMA writes of 64 KB with CRC, 16 at once. rate: RDMA writes of 8 bytes, inline, posted in lists of 32, of which
 /// the last is signaled. latency: 8 bytes there and back, by writes with immediate data. Programs sleep where they wait.
 /// Client and server have a device each, and are on a CPU each with their device (cores: two), or all on one. All goes
-/// over TCP on the loopback interface. The CPU time of each process is told. It needs librdmacm-dev, gcc and make, and no
-/// root. Keep the machine quiet meanwhile.
+/// over TCP on the loopback interface. The CPU time of each process is told. It needs librdmacm-dev, gcc and make, for
+/// libfabric libfabric-dev, and no root. Keep the machine quiet meanwhile.
 #[derive(Debug, Args)]
-#[command(after_help = "Example: everything, about three minutes:\n  \
+#[command(after_help = "Example: everything, about four minutes:\n  \
                         wharf bench rdma --json > rdma.jsonl\n\n\
                         Example: round trips only, shorter:\n  \
                         wharf bench rdma --case latency --quick")]

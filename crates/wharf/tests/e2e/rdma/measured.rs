@@ -63,11 +63,17 @@ fn every_case_is_told_of_verbs_and_sockets() {
             let row = [case, system, cores, metric].map(str::to_owned);
             assert!(told.contains(&row), "{row:?} is not in {told:?}");
         };
-        for system in ["kernel", "wharf"] {
+        let has_fabric = Path::new("/usr/include/rdma/fabric.h").exists();
+        assert_eq!(has_fabric, !error.contains("apt install libfabric-dev"), "{error}");
+        let beside = has_fabric.then_some("libfabric-tcp");
+        for system in ["kernel", "wharf"].into_iter().chain(beside) {
             [metric, "client_cpu", "server_cpu"].iter().for_each(|metric| has(system, metric));
         }
         for metric in ["client_device_cpu", "server_device_cpu", "times_kernel"] {
             has("wharf", metric);
+        }
+        if has_fabric {
+            has("wharf", "times_libfabric");
         }
     }
 }
