@@ -16,7 +16,11 @@ pub(super) fn verdict(
     let told = subjects.map(|subject| {
         let label = last.label(subject);
         let at = match crossover(subject, baseline, points) {
-            Some((at, _)) => format!("takes less than {other} from {} on", at.words()),
+            Some((at, _)) => {
+                // How much less: it may be within what the repetitions differ by.
+                let there = at.over(subject, baseline).map_or(f64::NAN, |spread| spread.median);
+                format!("takes less than {other} from {} on ({} times)", at.words(), number(there))
+            }
             None => format!("takes less than {other} at none of the last points"),
         };
         let times = last.over(subject, baseline).map_or(f64::NAN, |spread| spread.median);

@@ -312,7 +312,7 @@ fn a_crossover_is_the_first_of_the_last_points() {
     assert_eq!(verdict.found.map(|found| found.median), Some(0.8));
     assert_eq!(
         verdict.meaning,
-        "rendezvous, RDMA write takes less than eager copies from 65536 bytes on, and 0.80 times as long \
+        "rendezvous, RDMA write takes less than eager copies from 65536 bytes on (0.80 times), and 0.80 times as long \
          with 65536 bytes; rendezvous, RDMA read takes less than eager copies at none of the last points, \
          and 1.10 times as long with 65536 bytes."
     );
