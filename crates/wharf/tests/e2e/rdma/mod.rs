@@ -12,6 +12,7 @@ mod measured;
 mod mpi;
 mod nic;
 mod operations;
+mod pages;
 mod programs;
 mod qemu;
 mod refusals;
