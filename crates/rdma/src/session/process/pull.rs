@@ -89,8 +89,11 @@ fn pull_sends(
             // More than it said that it would post: what is over waits.
             Err(Error::Full) => break,
             Err(Error::State) => match rnic.state(qp) {
-                // Before there is a stream, posts wait.
-                Ok(State::Sqd) => drop(rnic.refuse_send(qp, index, Status::Flushed)),
+                Ok(State::Sqd) if rnic.oldest_send(qp).is_none() => {
+                    let _ = rnic.refuse_send(qp, index, Status::Flushed);
+                }
+                // Before there is a stream, posts wait; and while one closes, for those before them: who reads a completion
+                // knows that nothing before it uses memory any more.
                 _ => break,
             },
             Err(_) => {
