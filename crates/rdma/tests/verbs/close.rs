@@ -87,6 +87,23 @@ fn closing_in_order() {
     assert_eq!(pair.a.take_events(), [], "told once");
 }
 
+/// A responder that may send nothing yet (RFC 5044 section 7.1) may close, and one that has closed may end at once.
+#[test]
+fn closing_is_no_message() {
+    let config = Config { peer_to_peer: false, ..Config::default() };
+    let mut pair = Pair::new(&Setup { config, peer: config, ..Setup::default() });
+    let b = &mut pair.b;
+    assert!(!b.rnic.wants_transmit(b.qp));
+    b.rnic.disconnect(b.qp).unwrap();
+    assert!(b.rnic.wants_transmit(b.qp));
+    assert!(b.transmit(4096).is_empty());
+    assert_eq!((b.closed, b.rnic.wants_transmit(b.qp)), (Some(Close::Orderly), false));
+    b.rnic.modify(b.qp, State::Err).unwrap();
+    assert!(b.rnic.wants_transmit(b.qp));
+    assert!(b.transmit(0).is_empty());
+    assert_eq!((b.closed, b.rnic.wants_transmit(b.qp)), (Some(Close::Abort), false));
+}
+
 /// What a stream that is to be closed waits for is answered by responses, and by nothing else that comes.
 #[test]
 fn what_is_awaited_changes_with_responses_alone() {

@@ -33,13 +33,18 @@ impl QueuePair {
             return !tx.close_told;
         }
         if tx.held {
-            return false;
+            return self.closes(stream);
         }
         tx.rtr.is_some()
             || tx.current.is_some()
             || !tx.responses.is_empty()
             || self.waits(stream).is_none()
-            || tx.closing && self.is_drained(stream)
+            || self.closes(stream)
+    }
+
+    /// Its end is all that there is to be sent.
+    fn closes(&self, stream: &Stream) -> bool {
+        stream.tx.closing && self.is_drained(stream)
     }
 
     /// Nothing is left to send, and no response is waited for.

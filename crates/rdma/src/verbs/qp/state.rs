@@ -79,6 +79,8 @@ impl QueuePair {
         if let Some(stream) = &mut stream {
             stream.tx.terminate = None;
             stream.tx.close = Some(Close::Abort);
+            // Though it was told to close in order.
+            stream.tx.close_told = false;
         }
         self.stream = stream;
     }
