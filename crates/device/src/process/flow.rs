@@ -217,6 +217,9 @@ impl Serving {
 
     /// Sends what a queue pair has to send, as far as there is room.
     pub(super) fn transmit(&mut self, now: Nanos, number: u64) -> Result<(), End> {
+        if self.is_aborted(now, number)? {
+            return self.let_go(now, number);
+        }
         let mut buffer = std::mem::take(&mut self.buffer);
         let sent = self.lay_out(now, number, &mut buffer);
         self.buffer = buffer;
@@ -240,6 +243,35 @@ impl Serving {
             self.may_be_sooner |= stream.deadline().is_some_and(is_sooner);
         }
         Ok(())
+    }
+
+    /// Whether its queue pair ends it at once: that waits for no room.
+    fn is_aborted(&mut self, now: Nanos, number: u64) -> Result<bool, End> {
+        let Serving { streams, process, memory, shared, .. } = self;
+        let Some(stream) = streams.get_mut(&number) else { return Ok(false) };
+        let Some(qp) = stream.qp else { return Ok(false) };
+        if process.state(qp) != Some(State::Err) || !process.wants_transmit(qp) {
+            return Ok(false);
+        }
+        let sent = process.transmit(shared.words(), now, qp, &mut [], memory)?;
+        if sent.close == Some(Close::Orderly) {
+            stream.end(now);
+        }
+        Ok(sent.close == Some(Close::Abort))
+    }
+
+    /// The stream is no queue pair's any more. What that has sent, and was told that it is sent, goes out by itself.
+    fn let_go(&mut self, now: Nanos, number: u64) -> Result<(), End> {
+        let has_all_gone = self.streams.get(&number).is_none_or(Stream::has_room);
+        if has_all_gone {
+            return self.stream_is_over(now, number);
+        }
+        let Some(stream) = self.streams.get_mut(&number) else { return Ok(()) };
+        stream.end(now);
+        match stream.qp.take() {
+            Some(qp) => self.is_over(now, qp),
+            None => Ok(()),
+        }
     }
 
     /// Whether the stream goes on.
@@ -296,11 +328,14 @@ impl Serving {
     /// The stream is over, whoever has ended it.
     pub(super) fn stream_is_over(&mut self, now: Nanos, number: u64) -> Result<(), End> {
         let Some(stream) = self.streams.remove(&number) else { return Ok(()) };
-        if let Some(qp) = stream.qp {
-            self.process.stream_ended(self.shared.words(), now, qp)?;
-            self.hear(now);
-            self.carried.remove(&qp.0);
-        }
+        stream.qp.map_or(Ok(()), |qp| self.is_over(now, qp))
+    }
+
+    /// A queue pair has no stream any more.
+    fn is_over(&mut self, now: Nanos, qp: Qp) -> Result<(), End> {
+        self.process.stream_ended(self.shared.words(), now, qp)?;
+        self.hear(now);
+        self.carried.remove(&qp.0);
         Ok(())
     }
 

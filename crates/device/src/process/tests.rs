@@ -1,10 +1,14 @@
 //! A session of this process with itself.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 
-use rdma::verbs::{Limits, Qp};
+use rdma::Handle;
+use rdma::mpa::{Negotiated, Role};
+use rdma::session::Request;
+use rdma::session::message::QpRequest;
+use rdma::verbs::{Limits, Qp, State};
 use sys::packets::PacketSocket;
 use sys::poll::Interest;
 use sys::process_memory::ProcessMemory;
@@ -79,6 +83,83 @@ fn a_session_that_has_ended_waits_for_room_alone() {
     assert_eq!(serving.streams.len(), 1);
     serving.epoll.wait(0).unwrap();
     assert_eq!(serving.epoll.ready().count(), 0);
+}
+
+/// A queue pair of the session's that has a stream.
+fn connected(serving: &mut Serving) -> Qp {
+    let mut ask = |request: &Request<'_>| {
+        let reply = serving.process.request(serving.shared.words(), 0, request, Handle(0));
+        assert_eq!(reply.errno, 0, "{request:?}");
+        reply.words.first().map_or(0, |word| *word as u32)
+    };
+    let pd = ask(&Request::AllocPd(1));
+    let cq = ask(&Request::CreateCq { context: 1, depth: 4, channel: None });
+    let queue = QpRequest {
+        context: 1,
+        pd,
+        send_cq: cq,
+        receive_cq: cq,
+        srq: None,
+        sends: 1,
+        receives: 1,
+        send_sges: 1,
+        receive_sges: 1,
+        inline: 0,
+        signal_all: false,
+    };
+    let qp = Qp::new(ask(&Request::CreateQp(queue)));
+    ask(&Request::ModifyQp { qp: qp.0, state: State::Init as u8 });
+    let negotiated = Negotiated {
+        role: Role::Initiator,
+        markers_in: false,
+        markers_out: false,
+        crc: true,
+        ird: 1,
+        ord: 1,
+        rtr: None,
+    };
+    serving.process.start(serving.shared.words(), qp, &negotiated, 1448).unwrap();
+    qp
+}
+
+/// One that is taken to the error state has no stream any more, though the peer reads nothing. What was sent before goes out.
+#[test]
+fn an_end_at_once_waits_for_no_room() {
+    const STREAM: u64 = 1;
+    let (mut serving, _theirs) = session();
+    let qp = connected(&mut serving);
+    let (socket, mut peer) = connection();
+    serving.epoll.add(&socket, Token::Stream(STREAM).into()).unwrap();
+    let mut stream = Stream::new(Carrier::new(socket), qp, Interest::Read, crate::PEER_TIMEOUT);
+    let mut all = 0;
+    while stream.has_room() {
+        all += 1 << 16;
+        stream.send(&[0; 1 << 16], &mut serving.calls).unwrap();
+    }
+    serving.streams.insert(STREAM, stream);
+    serving.carried.insert(qp.0, Carried { stream: STREAM, id: 0 });
+    let error = Request::ModifyQp { qp: qp.0, state: State::Err as u8 };
+    serving.process.request(serving.shared.words(), 0, &error, Handle(0));
+    serving.transmit(0, STREAM).unwrap();
+    assert!(serving.carried.is_empty());
+    // The peer reads all the same.
+    let mut read = 0;
+    let mut buffer = vec![0; 1 << 16];
+    peer.set_nonblocking(true).unwrap();
+    while read < all {
+        read += match peer.read(&mut buffer) {
+            Ok(0) => panic!("it ends after {read} of {all}"),
+            Ok(len) => len,
+            Err(error) => {
+                assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+                serving.stream_turn(0, STREAM).unwrap();
+                0
+            }
+        };
+    }
+    serving.stream_turn(0, STREAM).unwrap();
+    peer.set_nonblocking(false).unwrap();
+    assert_eq!(peer.read(&mut buffer).unwrap(), 0, "and then its end");
 }
 
 /// As where the user has no room for another (`fs.epoll.max_user_watches`).
