@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdma::mpa::Config;
 use rdma::session::{MESSAGE_MAX, Reply, Request};
@@ -272,9 +272,13 @@ fn serve(
 
 /// Sends counters, in as many messages as they need.
 fn tell(socket: &PacketSocket, stats: &Value) -> Result<(), ServeError> {
+    let begun = Instant::now();
     for part in stats.to_string().as_bytes().chunks(CHUNK) {
         while let Err(error) = socket.send(part, &[]) {
-            if error.kind() != io::ErrorKind::WouldBlock {
+            // One that does not read is not waited for.
+            if error.kind() != io::ErrorKind::WouldBlock
+                || begun.elapsed() > Duration::from_nanos(PATIENCE)
+            {
                 return Err(error.into());
             }
             std::thread::sleep(Duration::from_millis(10));
