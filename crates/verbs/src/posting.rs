@@ -208,7 +208,9 @@ unsafe fn put_receives(
     let mut error = 0;
     while !wr.is_null() {
         let put = elements((*wr).sg_list, (*wr).num_sge).and_then(|elements| {
-            if elements.len() > *sges as usize {
+            // A receive is of less than 4 GB: the length of what has come has 32 bits.
+            let all: u64 = elements.iter().map(|element| u64::from(element.length)).sum();
+            if elements.len() > *sges as usize || all > u64::from(u32::MAX) {
                 return Err(libc::EINVAL);
             }
             let entry = posts.slot().ok_or(libc::ENOMEM)?;

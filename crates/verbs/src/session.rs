@@ -103,11 +103,12 @@ pub(crate) fn begin() -> Result<&'static Session, c_int> {
         })
     });
     let session = Box::leak(Box::new(session.map_err(|(error, _)| error)?));
-    SESSION.store(session, Ordering::Release);
+    // Before there is a session: another thread may fork at once.
     // SAFETY: the handler does nothing that is not safe after a fork.
     AT_FORK.call_once(|| unsafe {
         libc::pthread_atfork(None, None, Some(in_child));
     });
+    SESSION.store(session, Ordering::Release);
     Ok(session)
 }
 
