@@ -1,8 +1,8 @@
-//! The RDMA device `wharf0`: it serves verbs to processes of one user, over the kernel's TCP sockets, as an ordinary
-//! user.
+//! The RDMA device `wharf0`: it serves verbs to processes of one user, over TCP of the kernel's or of a `wharf up`, as an
+//! ordinary user.
 //!
 //! ```text
-//!   process: libwharf-rdma.so ── messages, queues in shared memory ──> a thread of the device for each process
+//!   process: libwharf_rdma.so ── messages, queues in shared memory ──> a thread of the device for each process
 //!      |                                                                 | rdma::session::Process
 //!      |  registered memory <── /proc/PID/mem, opened by the process ──  | memory
 //!      |                                                                 | streams ── carriers: TCP
