@@ -30,16 +30,16 @@ echo \"$*\" >\"$0.new\" && mv \"$0.new\" \"$0.line\"
 ";
 
 /// The programs, in a folder that goes with the test.
-struct Mpi {
-    pair: Pair,
+struct Mpi<'a> {
+    pair: &'a Pair,
     folder: PathBuf,
     /// One at a time: their processes spin, and all of a user's have their files in one folder of Open MPI's.
     _alone: MutexGuard<'static, ()>,
 }
 
-impl Mpi {
+impl<'a> Mpi<'a> {
     /// Between these hosts.
-    fn of(pair: Pair) -> Mpi {
+    fn of(pair: &'a Pair) -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
         static ALONE: Mutex<()> = Mutex::new(());
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -92,7 +92,7 @@ impl Mpi {
     }
 }
 
-impl Drop for Mpi {
+impl Drop for Mpi<'_> {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.folder);
     }
@@ -101,7 +101,7 @@ impl Drop for Mpi {
 #[test]
 fn collectives_of_open_mpi_are_as_by_tcp() {
     let Some(pair) = Pair::new(&PROGRAMS) else { return };
-    collectives(pair, &[2, 4]);
+    collectives(&pair, &[2, 4]);
 }
 
 fn lines_with(text: &str, part: &str) -> Vec<String> {
@@ -109,7 +109,7 @@ fn lines_with(text: &str, part: &str) -> Vec<String> {
 }
 
 /// The same digests by verbs and by TCP, of so many processes.
-pub(super) fn collectives(pair: Pair, counts: &[usize]) {
+pub(super) fn collectives(pair: &Pair, counts: &[usize]) {
     let mpi = Mpi::of(pair);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/rdma/collectives.c");
     let mut mpicc = Command::new("mpicc");
@@ -133,11 +133,11 @@ pub(super) fn collectives(pair: Pair, counts: &[usize]) {
 #[test]
 fn netpipe_finds_every_byte_right() {
     let Some(pair) = Pair::new(&["mpirun", "NPopenmpi"]) else { return };
-    netpipe(pair);
+    netpipe(&pair);
 }
 
 /// The same by verbs and by TCP.
-pub(super) fn netpipe(pair: Pair) {
+pub(super) fn netpipe(pair: &Pair) {
     let mpi = Mpi::of(pair);
     let sizes = |by: &[&str]| {
         let checks = ["NPopenmpi", "-i", "-n", "20", "-u", "4194305", "-o", "netpipe.out"];
@@ -174,12 +174,12 @@ const FINDS: [&str; 18] = [
 #[test]
 fn hpcc_passes_its_own_verification() {
     let Some(pair) = Pair::new(&["mpirun", "hpcc"]) else { return };
-    hpcc(pair);
+    hpcc(&pair);
 }
 
 /// Linpack, transposition, random updates, Fourier transforms and its measurements of latency and bandwidth, of a small problem:
 /// it verifies its results.
-pub(super) fn hpcc(pair: Pair) {
+pub(super) fn hpcc(pair: &Pair) {
     let mpi = Mpi::of(pair);
     fs::write(mpi.folder.join("hpccinf.txt"), include_str!("hpccinf.txt")).unwrap();
     let report = mpi.folder.join("hpccoutf.txt");

@@ -75,6 +75,19 @@ fn counter(host: &Host, group: &str, name: &str) -> u64 {
     all.find(|of| of["group"] == group && of["name"] == name).unwrap()["value"].as_u64().unwrap()
 }
 
+/// How many connections the NIC of this host has taken from the kernel.
+fn handoffs(host: &Host) -> u64 {
+    counter(host, "handoff", "handoffs")
+}
+
+/// The NICs of these hosts have taken so many connections at least, each. A wharf tells what it has counted when it has nothing
+/// else to do.
+fn have_taken(pair: &Pair, least: u64) {
+    let have_all = || pair.on_nic().into_iter().all(|host| handoffs(host) >= least);
+    let counts = || pair.on_nic().into_iter().map(handoffs).collect::<Vec<_>>();
+    assert!(wait_until(have_all), "{:?}, not {least}", counts());
+}
+
 /// Programs have their connections on the NIC, for as long as they have them.
 #[test]
 fn programs_run_on_the_tcp_of_the_nic() {
@@ -84,8 +97,7 @@ fn programs_run_on_the_tcp_of_the_nic() {
         };
         rping(&pair, Ip::V4, "64");
         rping(&pair, Ip::V6, "65000");
-        let before: Vec<u64> =
-            pair.on_nic().iter().map(|host| counter(host, "handoff", "handoffs")).collect();
+        let before: Vec<u64> = pair.on_nic().into_iter().map(handoffs).collect();
         assert!(before.iter().all(|count| *count >= 2), "{ends:?}: {before:?}");
         for name in ["ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_atomic_bw"] {
             perftest(&pair, &[name, "-R", "-n", "300"]);
@@ -94,7 +106,7 @@ fn programs_run_on_the_tcp_of_the_nic() {
         perftest(&pair, &["ib_read_bw", "-R", "-n", "100", "-b", "-q", "8", "-s", "4096"]);
         for (host, before) in pair.on_nic().into_iter().zip(before) {
             // Each program of perftest's has one to exchange addresses, and those of its queue pairs.
-            let handoffs = counter(host, "handoff", "handoffs");
+            let handoffs = handoffs(host);
             assert!(handoffs >= before + 6, "{ends:?}: {handoffs}");
             let of = |group, name| counter(host, group, name);
             let stats = || host.output(wharf().args(["stats"]));
@@ -112,33 +124,36 @@ fn programs_of_the_connection_manager_run_on_the_tcp_of_the_nic() {
     let Some(pair) = Pair::with_nic(Ends::Both, &names) else { return };
     connection_manager(&pair);
     libfabric(&pair);
-    assert!(pair.on_nic().iter().all(|host| counter(host, "handoff", "handoffs") >= 6));
+    have_taken(&pair, 6);
 }
 
 #[test]
 fn storage_and_benchmarks_run_on_the_tcp_of_the_nic() {
     let Some(pair) = Pair::with_nic(Ends::Both, &["fio", "qperf"]) else { return };
     storage(&pair);
-    assert!(pair.on_nic().iter().all(|host| counter(host, "handoff", "handoffs") >= 9));
+    have_taken(&pair, 9);
 }
 
-/// What processes of one host send each other stays with the kernel's TCP.
+/// What processes of one host send each other stays with the kernel's TCP, as does what is compared with it.
 #[test]
 fn collectives_are_the_same_on_the_tcp_of_the_nic() {
     let Some(pair) = Pair::with_nic(Ends::Both, &mpi::PROGRAMS) else { return };
-    mpi::collectives(pair, &[4]);
+    mpi::collectives(&pair, &[4]);
+    have_taken(&pair, 1);
 }
 
 #[test]
 fn hpcc_passes_its_own_verification_on_the_tcp_of_the_nic() {
     let Some(pair) = Pair::with_nic(Ends::Both, &["mpirun", "hpcc"]) else { return };
-    mpi::hpcc(pair);
+    mpi::hpcc(&pair);
+    have_taken(&pair, 1);
 }
 
 #[test]
 fn netpipe_finds_every_byte_right_on_the_tcp_of_the_nic() {
     let Some(pair) = Pair::with_nic(Ends::Both, &["mpirun", "NPopenmpi"]) else { return };
-    mpi::netpipe(pair);
+    mpi::netpipe(&pair);
+    have_taken(&pair, 1);
 }
 
 /// The counters of the one process that this host's device serves.
