@@ -5,13 +5,13 @@ use sys::process::Signal;
 use testkit::lab::{Host, Program, have, wait_until};
 
 use super::lives::Peer;
-use super::programs::{connection_manager, libfabric, perftest, rping, storage};
+use super::programs::{self, PERFTESTS, SHARED_AND_BY_EVENTS, perftest, rping};
 use super::{Pair, as_user, mpi};
 use crate::setup::{HOST, Hosts, Ip, PEER, Plan, Port, WIRE, give, wharf};
 
 /// The ends at which a NIC runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Ends {
+pub(super) enum Ends {
     Server,
     Both,
 }
@@ -27,7 +27,7 @@ const MORE: [&str; 3] = ["--set", "workers=1", "--take-addresses"];
 
 impl Pair {
     /// As [`new`](Self::new), with `wharf up` at these ends.
-    fn with_nic(ends: Ends, programs: &[&str]) -> Option<Pair> {
+    pub(super) fn with_nic(ends: Ends, programs: &[&str]) -> Option<Pair> {
         if !have(programs) || !have(&["setpriv"]) {
             return None;
         }
@@ -45,7 +45,7 @@ impl Pair {
     }
 
     /// The hosts that have a NIC.
-    fn on_nic(&self) -> Vec<&Host> {
+    pub(super) fn on_nic(&self) -> Vec<&Host> {
         [&self.server, &self.client].into_iter().take(self.wharfs.len()).collect()
     }
 
@@ -76,7 +76,7 @@ fn counter(host: &Host, group: &str, name: &str) -> u64 {
 }
 
 /// How many connections the NIC of this host has taken from the kernel.
-fn handoffs(host: &Host) -> u64 {
+pub(super) fn handoffs(host: &Host) -> u64 {
     counter(host, "handoff", "handoffs")
 }
 
@@ -92,22 +92,27 @@ fn have_taken(pair: &Pair, least: u64) {
 #[test]
 fn programs_run_on_the_tcp_of_the_nic() {
     for ends in EACH {
-        let Some(pair) = Pair::with_nic(ends, &["rping", "ib_write_bw", "ib_read_lat"]) else {
-            return;
-        };
+        let names = [&["rping"][..], &PERFTESTS].concat();
+        let Some(pair) = Pair::with_nic(ends, &names) else { return };
         rping(&pair, Ip::V4, "64");
         rping(&pair, Ip::V6, "65000");
         let before: Vec<u64> = pair.on_nic().into_iter().map(handoffs).collect();
         assert!(before.iter().all(|count| *count >= 2), "{ends:?}: {before:?}");
-        for name in ["ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_atomic_bw"] {
+        for name in PERFTESTS {
             perftest(&pair, &[name, "-R", "-n", "300"]);
         }
-        perftest(&pair, &["ib_write_lat", "-R", "-n", "300", "-s", "64"]);
         perftest(&pair, &["ib_read_bw", "-R", "-n", "100", "-b", "-q", "8", "-s", "4096"]);
+        let mut runs = PERFTESTS.len() + 1;
+        // The rest of what is tried at the kernel's TCP runs in a setting of its own (`settings`).
+        if ends == Ends::Both {
+            programs::all_sizes(&pair, "ib_write_bw");
+            programs::shared_and_by_events(&pair);
+            runs += 1 + SHARED_AND_BY_EVENTS.len();
+        }
         for (host, before) in pair.on_nic().into_iter().zip(before) {
             // Each program of perftest's has one to exchange addresses, and those of its queue pairs.
             let handoffs = handoffs(host);
-            assert!(handoffs >= before + 6, "{ends:?}: {handoffs}");
+            assert!(handoffs >= before + runs as u64, "{ends:?}: {handoffs}, {runs} runs");
             let of = |group, name| counter(host, group, name);
             let stats = || host.output(wharf().args(["stats"]));
             // Connections of programs that were begun anew may have ended as they were offered.
@@ -119,18 +124,25 @@ fn programs_run_on_the_tcp_of_the_nic() {
 }
 
 #[test]
+fn rping_runs_in_its_modes_on_the_tcp_of_the_nic() {
+    let Some(pair) = Pair::with_nic(Ends::Both, &["rping"]) else { return };
+    programs::rping_modes(&pair);
+    have_taken(&pair, 4);
+}
+
+#[test]
 fn programs_of_the_connection_manager_run_on_the_tcp_of_the_nic() {
     let names = ["ucmatose", "rdma_server", "rdma_client", "fi_pingpong"];
     let Some(pair) = Pair::with_nic(Ends::Both, &names) else { return };
-    connection_manager(&pair);
-    libfabric(&pair);
+    programs::connection_manager(&pair);
+    programs::libfabric(&pair);
     have_taken(&pair, 6);
 }
 
 #[test]
 fn storage_and_benchmarks_run_on_the_tcp_of_the_nic() {
     let Some(pair) = Pair::with_nic(Ends::Both, &["fio", "qperf"]) else { return };
-    storage(&pair);
+    programs::storage(&pair);
     have_taken(&pair, 9);
 }
 

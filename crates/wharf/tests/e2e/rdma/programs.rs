@@ -100,7 +100,7 @@ pub(super) const PERFTESTS: [&str; 8] = [
 ];
 
 /// Two bytes to 8 MB.
-fn all_sizes(pair: &Pair, name: &str) {
+pub(super) fn all_sizes(pair: &Pair, name: &str) {
     let shown = perftest(pair, &[name, "-R", "-a", "-n", "5"]);
     assert_eq!(rows(&shown).len(), 23, "{name}: {shown}");
 }
@@ -113,22 +113,29 @@ fn many(pair: &Pair, name: &str) {
     assert_eq!(rows(&shown).len(), 1, "{name}: {shown}");
 }
 
+/// Words by which programs of perftest use a shared receive queue, and wait for events (-e).
+/// Not `ib_send_bw` by events: there perftest waits for an event that comes of no completion, but of its peer's credit.
+pub(super) const SHARED_AND_BY_EVENTS: [&[&str]; 5] = [
+    // One queue pair: with several perftest gives credit to that which posted a receive, not to that which used it.
+    &["ib_send_bw", "-R", "-n", "500", "--use-srq", "-q", "1"],
+    &["ib_read_bw", "-R", "-n", "200", "-e"],
+    &["ib_read_lat", "-R", "-n", "200", "-e"],
+    &["ib_send_lat", "-R", "-n", "200", "-e"],
+    &["ib_atomic_bw", "-R", "-n", "200", "-e"],
+];
+
 fn each_operation(pair: &Pair) {
     for name in PERFTESTS {
         let shown = perftest(pair, &[name, "-R", "-n", "500"]);
         assert_eq!(rows(&shown).last().map(|row| row.1), Some(500), "{name}: {shown}");
     }
     ["ib_write_bw", "ib_read_bw", "ib_send_bw"].iter().for_each(|name| many(pair, name));
-    // Not sends by events (-e): there perftest waits for an event that comes of no completion, but of its peer's credit.
-    let more: [&[&str]; 5] = [
-        // One queue pair: with several perftest gives credit to that which posted a receive, not to that which used it.
-        &["ib_send_bw", "-R", "-n", "500", "--use-srq", "-q", "1"],
-        &["ib_read_bw", "-R", "-n", "200", "-e"],
-        &["ib_read_lat", "-R", "-n", "200", "-e"],
-        &["ib_send_lat", "-R", "-n", "200", "-e"],
-        &["ib_atomic_bw", "-R", "-n", "200", "-e"],
-    ];
-    for words in more {
+    shared_and_by_events(pair);
+}
+
+/// They report what they have measured.
+pub(super) fn shared_and_by_events(pair: &Pair) {
+    for words in SHARED_AND_BY_EVENTS {
         let shown = perftest(pair, words);
         assert_eq!(rows(&shown).len(), 1, "{words:?}: {shown}");
     }
@@ -203,22 +210,27 @@ fn rping_validates_what_it_writes_and_reads() {
     rpings(&pair);
 }
 
-/// Its modes.
+/// Its sizes, and its modes.
 pub(super) fn rpings(pair: &Pair) {
     for ip in Ip::BOTH {
         for size in ["64", "1000", "65000"] {
             rping(pair, ip, size);
         }
     }
+    rping_modes(pair);
+}
+
+/// A queue pair that is its own (-q), and a server of several clients (-P).
+pub(super) fn rping_modes(pair: &Pair) {
     let to = server();
-    // With a queue pair that it makes and changes itself.
-    let own = ["-q", "-V", "-v", "-C", "10", "-a", &to];
+    // It makes and changes that queue pair itself.
+    let own = ["-q", "-V", "-v", "-C", "30", "-a", &to];
     let (of_server, of_client) =
         ([&["rping", "-s"], &own[..]].concat(), [&["rping", "-c"], &own[..]].concat());
     pair.both(RPING, &of_server, &of_client);
     let _persistent = pair.serve(RPING, &["rping", "-s", "-P", "-a", &to]);
     for _ in 0..3 {
-        let client = pair.call(&["rping", "-c", "-V", "-C", "10", "-a", &to]);
+        let client = pair.call(&["rping", "-c", "-V", "-C", "30", "-a", &to]);
         assert!(client.status.success(), "{client}");
     }
 }
