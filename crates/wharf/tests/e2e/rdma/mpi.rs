@@ -1,6 +1,8 @@
 //! Open MPI by libfabric's verbs, between two hosts.
 
+use std::ffi::OsString;
 use std::fs;
+use std::iter::once;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use testkit::lab::{Ended, wait_until};
 
-use super::Pair;
+use super::{Pair, ordinary, with_libraries};
 use crate::setup::Ip;
 
 /// What libfabric is to take: with `cm` and `ofi` alone there is no other way between the processes.
@@ -23,6 +25,10 @@ pub(super) const PROGRAMS: [&str; 2] = ["mpicc", "mpirun"];
 /// How often as long as others a program of MPI may take.
 const TIMES: usize = 5;
 
+/// How mpirun starts Open MPI's daemon on the other host, as docs/reference/rdma.md says: what the daemon starts has verbs then.
+/// Open MPI splits this at spaces, and has no quotes in it. So wharf is found by `PATH`, as its folder may have a space.
+const LAUNCH_AGENT: &str = "wharf run --rdma -- orted";
+
 /// What stands for ssh: it leaves what is to run on the other host in a file, as one line, and ends.
 const AGENT: &str = "#!/bin/sh
 shift
@@ -35,6 +41,13 @@ struct Mpi<'a> {
     folder: PathBuf,
     /// One at a time: their processes spin, and all of a user's have their files in one folder of Open MPI's.
     _alone: MutexGuard<'static, ()>,
+}
+
+/// `PATH` of a host on which wharf is installed.
+fn with_wharf() -> OsString {
+    let wharf = Path::new(env!("CARGO_BIN_EXE_wharf")).parent().unwrap().to_owned();
+    let others = std::env::var_os("PATH").unwrap_or_default();
+    std::env::join_paths(once(wharf).chain(std::env::split_paths(&others))).unwrap()
 }
 
 impl<'a> Mpi<'a> {
@@ -69,20 +82,23 @@ impl<'a> Mpi<'a> {
             // It looks for programs of a terminal, and asks root whether it is.
             &["mpirun", "--allow-run-as-root", "--oversubscribe", "--leave-session-attached"][..],
             &["--mca", "plm_rsh_agent", &agent, "--mca", "plm_rsh_no_tree_spawn", "1"],
+            &["--launch-agent", LAUNCH_AGENT],
             &["--mca", "mpi_yield_when_idle", "1", "--mca", "mtl", "ofi"],
             &["--host", &hosts, "-np", &count],
         ];
         let words = [&common.concat()[..], by, program].concat();
-        let here = |words: &[&str]| {
-            let mut run = self.pair.run(words);
-            run.env("HOME", &self.folder).current_dir(&self.folder);
-            run
-        };
-        let mut mpirun = self.pair.client.spawn(&mut here(&words));
+        let mut run = self.pair.run(&words);
+        run.env("HOME", &self.folder).current_dir(&self.folder);
+        let mut mpirun = self.pair.client.spawn(&mut run);
         let asked = wait_until(|| line.exists() || !mpirun.runs());
         assert!(asked && line.exists(), "{}", mpirun.wait());
-        let other = fs::read_to_string(&line).unwrap();
-        let other = self.pair.server.spawn(&mut here(&["sh", "-c", other.trim()]));
+        let line = fs::read_to_string(&line).unwrap();
+        assert!(line.contains(LAUNCH_AGENT), "{line}");
+        // As ssh has it done: by a shell of the same user.
+        let mut shell = with_libraries(ordinary(&["sh", "-c", line.trim()]));
+        shell.env("PATH", with_wharf()).env_remove("WHARF_RDMA");
+        shell.env("HOME", &self.folder).current_dir(&self.folder);
+        let other = self.pair.server.spawn(&mut shell);
         // Of some programs all is slow on a busy machine, as processes wait for each other by spinning.
         let _ = (1..TIMES).any(|_| wait_until(|| !mpirun.runs()));
         let ended = mpirun.wait();
