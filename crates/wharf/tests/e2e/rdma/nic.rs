@@ -1,8 +1,10 @@
 //! Verbs where `wharf up` runs, at one end or at both: connections are its TCP's, and the kernel's again.
 
+use std::net::Ipv4Addr;
+
 use serde_json::Value;
 use sys::process::Signal;
-use testkit::lab::{Host, Program, have, wait_until};
+use testkit::lab::{Host, Program, Wire, have, wait_until};
 
 use super::lives::Peer;
 use super::programs::{self, PERFTESTS, SHARED_AND_BY_EVENTS, perftest, rping};
@@ -25,6 +27,15 @@ const MORE_BYTES: u64 = 8 << 20;
 
 const MORE: [&str; 3] = ["--set", "workers=1", "--take-addresses"];
 
+/// A wharf of this host's, which traffic goes through.
+fn up(host: &Host, wire: &str, name: &str) -> Program {
+    let mut up = wharf();
+    up.args(["up", "--wire", wire, "--host", name]).args(MORE);
+    let mut up = host.spawn(&mut up);
+    up.line_with("up: ");
+    up
+}
+
 impl Pair {
     /// As [`new`](Self::new), with `wharf up` at these ends.
     pub(super) fn with_nic(ends: Ends, programs: &[&str]) -> Option<Pair> {
@@ -36,10 +47,7 @@ impl Pair {
         let mut wharfs = vec![hosts.wharf_up(&MORE)];
         let Hosts { client, server, .. } = hosts;
         if ends == Ends::Both {
-            let mut up = wharf();
-            up.args(["up", "--wire", PEER, "--host", HOST]).args(MORE);
-            wharfs.push(client.spawn(&mut up));
-            wharfs[1].line_with("up: ");
+            wharfs.push(up(&client, PEER, HOST));
         }
         Some(Pair::of(wharfs, client, server))
     }
@@ -292,4 +300,120 @@ fn the_end_of_the_nic_is_not_noticed() {
             assert!(server.wait().status.success());
         }
     }
+}
+
+/// A second wire's ends, and its host's interface.
+const PEER2: &str = "peer1";
+const WIRE2: &str = "wire1";
+const HOST2: &str = "host1";
+/// How often a client writes and reads, and how many bytes.
+const ROUNDS: u64 = 100;
+const PIECE: u64 = 64 << 10;
+
+/// The server's device serves a program, to which a client writes: by the TCP of a NIC, or by the kernel's alone.
+fn serves(peer: &Peer, by_nic: bool) {
+    let host = &peer.pair.server;
+    let mut server = peer.serve("fork");
+    let mut client = peer.call_times(ROUNDS);
+    server.line_with("ready");
+    assert!(!by_nic || wait_until(|| places(host) == ["nic"]), "{:?}", places(host));
+    peer.go();
+    assert_eq!(client.line_with("status"), "status 0");
+    let places = places(host);
+    assert!(by_nic || places.iter().all(|place| place == "os"), "{places:?}");
+    assert!(client.wait().status.success());
+    // All that has come is told before the device sleeps.
+    let is_told = || of(&told(host), "placed_bytes") >= ROUNDS * PIECE;
+    assert!(wait_until(is_told), "{}", told(host));
+    let told = told(host);
+    let [nic_in, nic_out] = ["nic_bytes_in", "nic_bytes_out"].map(|name| of(&told, name));
+    match by_nic {
+        // The client has begun when the connection was there; only set-up went by the kernel.
+        true => assert!(nic_in > of(&told, "bytes_in") / 2 && nic_out > 0, "{told}"),
+        false => assert_eq!((nic_in, nic_out), (0, 0), "{told}"),
+    }
+    server.signal(Signal::HangUp);
+    server.line_with("disconnected");
+    assert!(server.wait().status.success());
+}
+
+/// All connections go by the first wire. A device that has the second one's wharf alone leaves them to the kernel.
+#[test]
+fn a_device_has_those_nics_that_it_is_given() {
+    let Some(mut pair) = Pair::with_nic(Ends::Server, &[]) else { return };
+    let wire = Wire { near: PEER2, far: WIRE2, mtu: 1500, queues: 1, offloads: false };
+    wire.lay(&pair.client, &pair.server);
+    give(&pair.server, WIRE2, &[Ip::V4], |_| Ipv4Addr::new(10, 78, 0, 2).into());
+    pair.wharfs.push(up(&pair.server, WIRE2, HOST2));
+    let both = [HOST, HOST2].join(",");
+    let choices: [(&[&str], bool); 4] = [
+        (&["--nic", HOST], true),
+        (&["--nic", &both], true),
+        (&["--nic", HOST2], false),
+        (&["--no-nic"], false),
+    ];
+    for (number, (choice, by_nic)) in choices.into_iter().enumerate() {
+        eprintln!("{choice:?}");
+        let Some(peer) = Peer::of(pair, &format!("given-{number}")) else { return };
+        let mut device = peer.pair.server.spawn(&mut as_user(&[&["rdma"], choice].concat()));
+        device.line_with("serves");
+        serves(&peer, by_nic);
+        pair = peer.pair;
+    }
+    let none = pair.server.output(&mut as_user(&["rdma", "--nic", "other0"]));
+    assert_eq!(none.status.code(), Some(2), "{none}");
+    assert!(none.stderr.contains("no wharf has the host interface other0 here"), "{none}");
+    let neither = pair.server.output(&mut as_user(&["rdma", "--nic", HOST, "--no-nic"]));
+    assert_eq!(neither.status.code(), Some(2), "{neither}");
+}
+
+#[test]
+fn a_device_that_began_before_any_wharf_stays_with_the_kernel() {
+    if !have(&["setpriv"]) {
+        return;
+    }
+    let Some(hosts) = Plan::new(Port::Auto).hosts() else { return };
+    give(&hosts.server, WIRE, &Ip::BOTH, Ip::server);
+    let mut device = hosts.server.spawn(&mut as_user(&["rdma"]));
+    device.line_with("serves");
+    let wharfs = vec![hosts.wharf_up(&MORE)];
+    let Hosts { client, server, .. } = hosts;
+    let Some(peer) = Peer::of(Pair::of(wharfs, client, server), "before") else { return };
+    serves(&peer, false);
+}
+
+/// Its connection goes on as well: it is the first wharf's, the kernel's, and then the next one's.
+#[test]
+fn a_device_that_began_under_a_wharf_goes_on_with_the_next() {
+    let Some(mut peer) = peer(Ends::Server, "next") else { return };
+    let first = peer.pair.wharfs.remove(0);
+    let host = &peer.pair.server;
+    let mut device = host.spawn(&mut as_user(&["rdma"]));
+    device.line_with("serves");
+    let mut server = peer.serve("fork");
+    let mut client = peer.call_until();
+    server.line_with("ready");
+    assert!(wait_until(|| places(host) == ["nic"]), "{:?}", places(host));
+    peer.go();
+    client.line_with("moves");
+    first.signal(Signal::Interrupt);
+    let ended = first.wait();
+    assert!(ended.status.success(), "{ended}");
+    let by_kernel = || {
+        let told = told(host);
+        of(&told, "bytes_in") - of(&told, "nic_bytes_in")
+    };
+    let before = by_kernel();
+    assert!(wait_until(|| by_kernel() > before + MORE_BYTES), "{}", told(host));
+    let _next = up(host, WIRE, HOST);
+    assert!(wait_until(|| places(host) == ["nic"]), "{:?}", places(host));
+    let by_nic = || of(&told(host), "nic_bytes_in");
+    let before = by_nic();
+    assert!(wait_until(|| by_nic() > before + MORE_BYTES), "{}", told(host));
+    peer.enough();
+    assert_eq!(client.line_with("status"), "status 0");
+    assert!(client.wait().status.success());
+    server.signal(Signal::HangUp);
+    server.line_with("disconnected");
+    assert!(server.wait().status.success());
 }
