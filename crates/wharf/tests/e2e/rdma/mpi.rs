@@ -1,5 +1,6 @@
 //! Open MPI by libfabric's verbs, between two hosts.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::iter::once;
@@ -163,6 +164,52 @@ pub(super) fn netpipe(pair: &Pair) {
     assert!(by_verbs.iter().all(|line| line.ends_with("Integrity check passed")), "{by_verbs:?}");
     assert!(by_verbs.last().is_some_and(|line| line.contains(" 4194305 bytes ")), "{by_verbs:?}");
     assert_eq!(by_verbs, by_tcp);
+}
+
+/// Half of the time of a round trip of messages of each size, in microseconds: of some trials the least, which is what NetPIPE
+/// tells.
+fn latencies(mpi: &Mpi<'_>, by: &[&str]) -> Vec<(u32, f64)> {
+    let out = mpi.folder.join("latency.out");
+    let _ = fs::remove_file(&out);
+    // Of 8 bytes to 1 KB, without the sizes just above and below (-p); 1,000 round trips a trial.
+    let sizes = ["-l", "8", "-u", "1024", "-p", "0", "-n", "1000"];
+    let ended = mpi.run(by, 2, &[&["NPopenmpi", "-o", "latency.out"], &sizes[..]].concat());
+    let told = fs::read_to_string(&out).unwrap_or_else(|error| panic!("{error}: {ended}"));
+    let row = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        // The size, the bandwidth in Mb/s, and the time in seconds.
+        let [size, _, time] = words[..] else { panic!("{line}: {ended}") };
+        (size.parse::<u32>().unwrap(), time.parse::<f64>().unwrap() * 1e6)
+    };
+    told.lines().map(row).collect()
+}
+
+fn median(mut all: Vec<f64>) -> f64 {
+    all.sort_by(f64::total_cmp);
+    all[all.len() / 2]
+}
+
+/// Tells how long small messages take by verbs and by Open MPI's own TCP, in turns. It does not depend on how long that is.
+#[test]
+#[ignore = "a measurement: WHARF_RDMA_LATENCY says how often"]
+fn latency_of_small_messages() {
+    let Ok(times) = std::env::var("WHARF_RDMA_LATENCY") else { return };
+    let times: u32 = times.parse().expect("WHARF_RDMA_LATENCY is a number");
+    let Some(pair) = Pair::new(&["mpirun", "NPopenmpi"]) else { return };
+    let mpi = Mpi::of(&pair);
+    let mut all: BTreeMap<u32, [Vec<f64>; 2]> = BTreeMap::new();
+    for _ in 0..times {
+        for (way, by) in [BY_VERBS, BY_TCP].iter().enumerate() {
+            for (size, time) in latencies(&mpi, by) {
+                all.entry(size).or_default()[way].push(time);
+            }
+        }
+    }
+    eprintln!("{:>8} {:>10} {:>10} {:>6}", "bytes", "verbs, us", "TCP, us", "ratio");
+    for (size, ways) in all {
+        let [verbs, tcp] = ways.map(median);
+        eprintln!("{size:>8} {verbs:>10.2} {tcp:>10.2} {:>6.2}", verbs / tcp);
+    }
 }
 
 /// What hpcc finds that does not depend on time: residuals, errors and sizes.
