@@ -1,6 +1,6 @@
 //! `libwharf_rdma.so`: verbs of programs that `wharf run --rdma` starts (`LD_PRELOAD`), in front of libibverbs and
-//! librdmacm of rdma-core, with their ABI. None of its objects ever reaches those: a function that is not here fails
-//! before it can be called with one.
+//! librdmacm of rdma-core, with their ABI. None of its objects ever reaches those: each of their functions that takes one is
+//! here, if only to fail.
 //!
 //! Verbs that make and end objects are messages to the device; work and completions go by queues in memory that is shared
 //! with it ([`rdma::session`]).

@@ -186,13 +186,21 @@ pub(crate) fn receive(fd: c_int, into: &mut [u8]) -> Result<(usize, Vec<c_int>),
 }
 
 mod calls {
-    use libc::{c_int, c_void, nfds_t, pollfd, size_t, ssize_t};
+    use libc::{c_int, c_void, fd_set, nfds_t, pollfd, size_t, ssize_t, timeval};
 
     unsafe extern "C-unwind" {
         /// A thread that waits in it may be cancelled, which unwinds its stack (pthreads(7)).
         pub(super) fn read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t;
         /// As above.
         pub(super) fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
+        /// As above.
+        pub(super) fn select(
+            count: c_int,
+            reads: *mut fd_set,
+            writes: *mut fd_set,
+            exceptions: *mut fd_set,
+            timeout: *mut timeval,
+        ) -> c_int;
     }
 
     unsafe extern "C" {
@@ -228,6 +236,16 @@ pub(crate) unsafe fn wait_for(
 ) -> c_int {
     // SAFETY: the program's call promises so many pollfds.
     unsafe { calls::poll(fds, count, timeout) }
+}
+
+/// The same by sets of descriptors: those to be read, to be written, and of exceptions.
+pub(crate) unsafe fn wait_for_sets(
+    count: c_int,
+    [reads, writes, exceptions]: [*mut libc::fd_set; 3],
+    timeout: *mut libc::timeval,
+) -> c_int {
+    // SAFETY: the program's call promises sets of so many descriptors, or null pointers, and the caller a timeout or none.
+    unsafe { calls::select(count, reads, writes, exceptions, timeout) }
 }
 
 /// Does something during which the thread is not cancelled.

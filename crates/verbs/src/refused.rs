@@ -1,9 +1,9 @@
 //! What is not supported, so that no object of this library reaches rdma-core's.
 
-use libc::{c_int, c_void, nfds_t, pollfd};
+use libc::{c_int, c_void, fd_set, nfds_t, pollfd, timeval};
 
 use crate::objects::code;
-use crate::os::{fails, none, wait_for};
+use crate::os::{fails, none, wait_for, wait_for_sets};
 
 /// The child of a fork has no device, so that there is nothing to prepare.
 #[unsafe(no_mangle)]
@@ -56,8 +56,21 @@ macro_rules! no_call {
     )*};
 }
 
+/// Functions that return nothing: there is no such object, so that none is to be ended.
+macro_rules! no_end {
+    ($($name:ident)*) => {$(
+        #[doc = "Not supported."]
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name() {}
+    )*};
+}
+
 no_object! {
     ibv_create_ah ibv_create_ah_from_wc ibv_import_device ibv_import_pd ibv_import_mr ibv_import_dm ibv_reg_dmabuf_mr
+}
+
+no_end! {
+    ibv_unimport_pd ibv_unimport_mr ibv_unimport_dm
 }
 
 no_verb! {
@@ -75,4 +88,18 @@ no_call! {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn rpoll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     wait_for(fds, count, timeout)
+}
+
+/// The same. Other than select(2), and as rdma-core's, it leaves the timeout as it was.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn rselect(
+    count: c_int,
+    reads: *mut fd_set,
+    writes: *mut fd_set,
+    exceptions: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    let mut left = timeout.as_ref().copied();
+    let left = left.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
+    wait_for_sets(count, [reads, writes, exceptions], left)
 }

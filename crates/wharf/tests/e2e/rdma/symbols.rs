@@ -1,4 +1,4 @@
-//! What programs import of libibverbs and librdmacm.
+//! What programs import of libibverbs and librdmacm, and what those export.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -38,6 +38,23 @@ const FILES: [&str; 26] = [
     "/usr/lib/x86_64-linux-gnu/libfabric.so.1",
 ];
 
+/// What the stock libraries export and ours need not, as no object of a device goes in or comes out.
+const LEFT: [&[&str]; 4] = [
+    // Numbers for numbers.
+    &["ibv_rate_to_mbps", "ibv_rate_to_mult", "mbps_to_ibv_rate", "mult_to_ibv_rate"],
+    // Structures of the headers for those of the kernel, and back: they name no object by a pointer.
+    &[
+        "ibv_copy_ah_attr_from_kern",
+        "ibv_copy_path_rec_from_kern",
+        "ibv_copy_path_rec_to_kern",
+        "ibv_copy_qp_attr_from_kern",
+    ],
+    // Ranges of addresses.
+    &["ibv_dofork_range", "ibv_dontfork_range"],
+    // The name of a driver, whose devices are those of the stock library.
+    &["ibv_register_driver"],
+];
+
 /// The names in a table of symbols, of which a line has one at its end, with its version.
 fn names(kind: &str, file: &Path, has: impl Fn(&str) -> bool) -> BTreeSet<String> {
     let nm = Command::new("nm").args(["-D", kind]).arg(file).output().unwrap();
@@ -72,5 +89,29 @@ fn what_programs_import_is_exported() {
         assert!(!imported.is_empty(), "{file} uses none of them");
         let missing: Vec<_> = imported.difference(&exported).collect();
         assert!(missing.is_empty(), "{file} needs {missing:?}");
+    }
+}
+
+/// Ours is in front of the stock libraries: a function that it lacks is theirs, whatever that is called with.
+#[test]
+fn what_takes_objects_of_ours_is_exported() {
+    if !have(&["nm", "ibv_devices", "rping"]) {
+        return;
+    }
+    let exported = names("--defined-only", &library(), |symbol| !symbol.contains('@'));
+    let left = LEFT.concat();
+    let needless: Vec<_> = left.iter().filter(|name| exported.contains(**name)).collect();
+    assert!(needless.is_empty(), "{needless:?} are exported");
+    for name in ["libibverbs.so.1", "librdmacm.so.1"] {
+        let file = Path::new("/usr/lib/x86_64-linux-gnu").join(name);
+        // Versions are symbols, too, without an at sign. What is private is for the drivers of rdma-core, which that loads and
+        // calls with objects of its own.
+        let is_public =
+            |symbol: &str| symbol.contains('@') && !symbol.contains("@IBVERBS_PRIVATE_");
+        let stock = names("--defined-only", &file, is_public);
+        assert!(!stock.is_empty(), "{name} exports nothing");
+        let missing: Vec<_> =
+            stock.difference(&exported).filter(|name| !left.contains(&name.as_str())).collect();
+        assert!(missing.is_empty(), "{name} exports {missing:?}");
     }
 }
