@@ -135,7 +135,6 @@ fn text(error: c_int) -> std::io::Error {
 
 impl Session {
     fn begin() -> Result<Self, (c_int, String)> {
-        users::is_somebody()?;
         let address = address();
         let shown = String::from_utf8_lossy(&address).into_owned();
         let with = |what: &'static str| {
@@ -149,7 +148,10 @@ impl Session {
             };
             (error, format!("this process cannot open its own memory, /proc/self/mem: {what}"))
         })?;
+        // Only behind that: where there is no /proc, nobody can be told from others, and what is missing is /proc.
+        users::is_somebody().inspect_err(|_| os::close(memory))?;
         let socket = os::connect(&address).map_err(|error| {
+            os::close(memory);
             let (error, why) = with("cannot connect to")(error);
             (
                 error,
@@ -163,7 +165,14 @@ impl Session {
         greeted.map_err(|error| {
             os::close(socket);
             let what = match error {
-                libc::EPERM => "the device could not read and write this process's memory, says",
+                libc::EPERM => {
+                    let why = format!(
+                        "the device at {shown} could not read and write this process's memory: a security module (SELinux, \
+                         AppArmor) forbids it, or the device has no /proc or no descriptor left, or is of another version of \
+                         wharf; it says on its standard error which"
+                    );
+                    return (error, why);
+                }
                 libc::ECONNRESET | libc::EPIPE => {
                     "the device is of another user, or of another version of wharf:"
                 }

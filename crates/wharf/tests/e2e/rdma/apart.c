@@ -1,7 +1,8 @@
 /* A program of verbs for the end-to-end tests: calls that fail by what a process has or is told, and leave nothing.
  *
  *   apart ADDRESS
- *   apart hidden       it may not open its own memory */
+ *   apart hidden       it may not open its own memory
+ *   apart without      whatever it is, it has no device */
 #include "itself.h"
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -82,13 +83,18 @@ static void ended_by_a_signal(void)
 	printf("signal\n");
 }
 
-/* The device reads and writes memory that a process hands over: this one cannot, and has no device. */
-static int hidden(void)
+/* There is no device, however often it is looked for, and no descriptor of that is left. */
+static int without_device(void)
 {
-	int count = 0;
-	CHECK(prctl(PR_SET_DUMPABLE, 0) == 0);
-	struct ibv_device **list = ibv_get_device_list(&count);
-	CHECK(!list || (count == 0 && !list[0]));
+	int lowest = dup(0);
+	CHECK(lowest > 0 && close(lowest) == 0);
+	for (int i = 0; i < 3; i++) {
+		int count = 1;
+		struct ibv_device **list = ibv_get_device_list(&count);
+		CHECK(list && count == 0 && !list[0]);
+		ibv_free_device_list(list);
+	}
+	CHECK(dup(0) == lowest);
 	printf("none\n");
 	return 0;
 }
@@ -97,8 +103,11 @@ int main(int argc, char **argv)
 {
 	CHECK(argc == 2);
 	alarm(100);
+	/* The device reads and writes memory that a process hands over, which this one cannot. */
 	if (strcmp(argv[1], "hidden") == 0)
-		return hidden();
+		CHECK(prctl(PR_SET_DUMPABLE, 0) == 0);
+	if (strcmp(argv[1], "hidden") == 0 || strcmp(argv[1], "without") == 0)
+		return without_device();
 	begin(argv[1]);
 	connect_both();
 	without_descriptors();

@@ -52,13 +52,43 @@ fn calls_that_fail_leave_nothing() {
     assert!(ended.status.success() && ended.stdout.ends_with("all\n"), "{ended}");
 }
 
-/// And is told why.
+/// Something lies on /proc.
+const COVERED: [&str; 8] = [
+    "unshare",
+    "--user",
+    "--map-root-user",
+    "--mount",
+    "sh",
+    "-c",
+    "mount -n -t tmpfs none /proc && exec \"$@\"",
+    "sh",
+];
+/// An address that is no device's.
+const NOWHERE: [&str; 2] = ["env", "WHARF_RDMA=@wharf-rdma-nowhere"];
+
+/// There is no device in this container, and whoever asks is told why, by a line with these words.
+fn is_told(container: &'static [&'static str], case: &str, words: &[&str]) {
+    let Some(program) = built("apart.c") else { return };
+    let Some(mut pair) = Pair::new(&["unshare"]) else { return };
+    pair.container = container;
+    let ended = pair.call(&[program, case]);
+    assert!(ended.status.success() && ended.stdout == "none\n", "{ended}");
+    let why = ended.stderr.lines().find_map(|line| line.strip_prefix("wharf: no RDMA device: "));
+    let is_all = |why: &str| words.iter().all(|word| why.contains(word));
+    assert!(why.is_some_and(is_all), "{ended}");
+}
+
 #[test]
 fn a_process_that_is_not_dumpable_has_no_device() {
-    let Some(program) = built("apart.c") else { return };
-    let Some(pair) = Pair::new(&[]) else { return };
-    let ended = pair.call(&[program, "hidden"]);
-    assert!(ended.status.success() && ended.stdout == "none\n", "{ended}");
-    assert!(ended.stderr.contains("no RDMA device:"), "{ended}");
-    assert!(ended.stderr.contains("PR_SET_DUMPABLE"), "{ended}");
+    is_told(&[], "hidden", &["/proc/self/mem", "PR_SET_DUMPABLE"]);
+}
+
+#[test]
+fn a_process_without_proc_has_no_device() {
+    is_told(&COVERED, "without", &["/proc/self/mem", "there is no /proc: mount it"]);
+}
+
+#[test]
+fn a_process_whose_device_is_not_there_is_told_to_start_one() {
+    is_told(&NOWHERE, "without", &["@wharf-rdma-nowhere", "`wharf rdma`", "`wharf run --rdma`"]);
 }
