@@ -133,18 +133,20 @@ fn a_file_is_not_written_after_its_application_has_become_another() {
     assert!(server.wait().status.success());
 }
 
-/// Two programs that share a file, each with a device of its own.
-#[test]
-fn atomic_operations_on_a_file_are_one_after_the_other_on_the_whole_host() {
-    const TIMES: u64 = 5_000;
-    let Some(peer) = Peer::new("added") else { return };
+/// How often each of two clients adds one.
+const ADDITIONS: u64 = 5_000;
+
+/// The first number of a file that two servers share, each with a device of its own, once a client of each has added to it; and
+/// how often each device has not waited for the other.
+fn added() -> Option<(u64, [u64; 2])> {
+    let peer = Peer::new("added")?;
     let file = Kept::new("/dev/shm", "added");
     let ports = ["5001", "5002"];
     let servers = ports.map(|port| peer.serve_of_at(port, file.path(), "fork"));
     let clients = ports.map(|port| peer.call_at(port, "add"));
     peer.go();
     for mut client in clients {
-        assert_eq!(client.line_with("added"), format!("added {TIMES}"));
+        assert_eq!(client.line_with("added"), format!("added {ADDITIONS}"));
         assert!(client.wait().status.success());
     }
     let user =
@@ -152,17 +154,30 @@ fn atomic_operations_on_a_file_are_one_after_the_other_on_the_whole_host() {
     let passed = servers.each_ref().map(|server| {
         let address = format!("@wharf-rdma-{user}-{}", server.id());
         let told = || stats(&peer.pair.server, &["--address", &address])["total"].clone();
-        assert!(wait_until(|| told()["atomics"] == TIMES), "{}", told());
+        assert!(wait_until(|| told()["atomics"] == ADDITIONS), "{}", told());
         told()["atomics_passed"].as_u64().unwrap()
     });
     for server in servers {
         end(server);
     }
     let number = *fs::read(file.path()).unwrap().first_chunk().unwrap();
-    let sum = u64::from_ne_bytes(number);
-    // A busy machine may keep one for so long from its CPU that the other has not waited for it: what that has stored may be
-    // lost. Each such wait takes 0.1 s.
-    let may_lack = passed.iter().any(|passed| *passed > 0);
-    assert!(sum == 2 * TIMES || may_lack && sum < 2 * TIMES, "{sum}, {passed:?} passed");
-    assert!(passed.iter().all(|passed| *passed < TIMES / 2), "{passed:?} passed");
+    Some((u64::from_ne_bytes(number), passed))
+}
+
+#[test]
+fn atomic_operations_on_a_file_are_one_after_the_other_on_the_whole_host() {
+    // A busy machine may keep one device for so long from its CPU that the other has not waited for it (0.1 s). What the first
+    // stores then may undo all that the other has added meanwhile, so that such a sum says nothing.
+    const TRIES: u32 = 10;
+    for _ in 0..TRIES {
+        let Some((sum, passed)) = added() else { return };
+        assert!(passed.iter().all(|passed| *passed < ADDITIONS / 2), "{passed:?} passed");
+        if passed == [0; 2] {
+            assert_eq!(sum, 2 * ADDITIONS);
+            return;
+        }
+        assert!(sum <= 2 * ADDITIONS, "{sum}, {passed:?} passed");
+        eprintln!("{sum} of {} behind {passed:?} that have not waited", 2 * ADDITIONS);
+    }
+    eprintln!("not shown: in none of {TRIES} rounds have both devices always waited for the other");
 }
