@@ -1,6 +1,6 @@
 /* A program of verbs for the end-to-end tests: which system calls it makes for messages.
  *
- *   calls ADDRESS PID COUNT   writes and sends so often to itself, also while the device PID stands still
+ *   calls ADDRESS PID COUNT   posts while the device PID stands still; on SIGHUP it writes and sends so often to itself
  *
  * A seccomp filter traps every system call. The handler counts it, and makes it with a sixth argument that the filter lets
  * pass. */
@@ -134,8 +134,13 @@ static void nobody_looks(pid_t device)
 int main(int argc, char **argv)
 {
 	enum { TIMES = 20 };
+	sigset_t hang_up;
+	int signal;
 	CHECK(argc == 4);
 	alarm(100);
+	sigemptyset(&hang_up);
+	sigaddset(&hang_up, SIGHUP);
+	CHECK(sigprocmask(SIG_BLOCK, &hang_up, NULL) == 0);
 	begin(argv[1]);
 	pid_t device = atoi(argv[2]);
 	int count = atoi(argv[3]);
@@ -148,12 +153,15 @@ int main(int argc, char **argv)
 	CHECK(getppid() > 0 && others == 1 && rings == 0);
 	for (int i = 0; i < TIMES; i++)
 		nobody_looks(device);
+	/* Until it was asked how often the device has slept. */
+	printf("ready\n");
+	CHECK(sigwait(&hang_up, &signal) == 0);
 	forget();
 	writes(count);
 	sends(count);
 	int all[] = { rings, yields, looks, others, last_other };
 	printf("rings %d others %d yields %d looks %d last %d\n", all[0], all[3], all[1], all[2], all[4]);
-	/* Until it was asked how often the device has waited. */
+	/* Until it was asked once more. */
 	pause();
 	return 0;
 }
