@@ -2,8 +2,11 @@
  *
  *   abi ADDRESS CASE   does one case, over connections of this process with itself, and says "done" */
 #include "cases.h"
+#include <dlfcn.h>
 #include <sched.h>
+#include <stddef.h>
 #include <sys/wait.h>
+#include <rdma/rsocket.h>
 
 static unsigned char buffer[4096];
 static struct ibv_mr *mr;
@@ -329,6 +332,143 @@ static void refused_posts(void)
 	end(far);
 }
 
+/* A function by its name, as what was built by other headers calls it. */
+static void *named(const char *name)
+{
+	void *function = dlsym(RTLD_DEFAULT, name);
+	CHECK(function);
+	return function;
+}
+
+/* What the port is, also to programs whose attributes end before port_cap_flags2: nothing is written behind those. */
+static void ports(void)
+{
+	enum { OLD = 48, GUARD = 0xa5 };
+	_Static_assert(offsetof(struct ibv_port_attr, port_cap_flags2) == OLD, "48 bytes");
+	struct ibv_context *context = listener->verbs;
+	int (*forms[])(struct ibv_context *, uint8_t, struct _compat_ibv_port_attr *) = {
+		named("ibv_query_port"), context->ops._compat_query_port,
+	};
+	struct ibv_port_attr port;
+	memset(&port, GUARD, sizeof port);
+	CHECK(ibv_query_port(context, 2, &port) == EINVAL);
+	CHECK(ibv_query_port(context, 1, &port) == 0);
+	CHECK(port.state == IBV_PORT_ACTIVE && port.gid_tbl_len == 1 && port.pkey_tbl_len == 1);
+	CHECK(port.link_layer == IBV_LINK_LAYER_ETHERNET && port.max_msg_sz == 1U << 31);
+	CHECK(port.lid == 0 && port.flags == 0 && port.port_cap_flags2 == 0);
+	for (size_t form = 0; form < sizeof forms / sizeof *forms; form++) {
+		unsigned char old[2 * sizeof port];
+		memset(old, GUARD, sizeof old);
+		CHECK(forms[form](context, 2, (void *)old) == EINVAL && old[0] == GUARD);
+		CHECK(forms[form](context, 1, (void *)old) == 0);
+		CHECK(memcmp(old, &port, OLD) == 0);
+		for (size_t at = OLD; at < sizeof old; at++)
+			CHECK(old[at] == GUARD);
+	}
+}
+
+/* There is one GID, whichever call is asked for it. */
+static void gids(void)
+{
+	struct ibv_context *context = listener->verbs;
+	int (*query_type)(struct ibv_context *, uint8_t, unsigned int, int *) = named("ibv_query_gid_type");
+	int (*query_entry)(struct ibv_context *, uint32_t, uint32_t, struct ibv_gid_entry *, uint32_t, size_t) =
+		named("_ibv_query_gid_ex");
+	ssize_t (*query_table)(struct ibv_context *, struct ibv_gid_entry *, size_t, uint32_t, size_t) =
+		named("_ibv_query_gid_table");
+	struct ibv_gid_entry entry, table[2];
+	union ibv_gid gid;
+	int type = -1;
+	CHECK(ibv_query_gid(context, 1, 0, &gid) == 0);
+	CHECK(gid.global.subnet_prefix && gid.global.subnet_prefix == ibv_get_device_guid(context->device));
+	CHECK(gid.global.interface_id == 0);
+	CHECK(ibv_query_gid(context, 1, 1, &gid) == -1 && ibv_query_gid(context, 2, 0, &gid) == -1);
+	/* This one has numbers of its own (IBV_GID_TYPE_SYSFS_IB_ROCE_V1). */
+	CHECK(query_type(context, 1, 0, &type) == 0 && type == 0);
+	CHECK(query_type(context, 1, 1, &type) == -1 && query_type(context, 2, 0, &type) == -1);
+	memset(&entry, 0xff, sizeof entry);
+	CHECK(query_entry(context, 1, 0, &entry, 0, sizeof entry) == 0);
+	CHECK(memcmp(&entry.gid, &gid, sizeof gid) == 0 && entry.gid_index == 0 && entry.port_num == 1);
+	CHECK(entry.gid_type == IBV_GID_TYPE_IB && entry.ndev_ifindex == 0);
+	CHECK(query_entry(context, 1, 1, &entry, 0, sizeof entry) == EINVAL);
+	CHECK(query_entry(context, 1, 0, &entry, 1, sizeof entry) == EINVAL);
+	CHECK(query_entry(context, 1, 0, &entry, 0, sizeof entry - 1) == EINVAL);
+	memset(table, 0xff, sizeof table);
+	CHECK(query_table(context, table, 2, 0, sizeof *table) == 1);
+	CHECK(memcmp(&table[0], &entry, offsetof(struct ibv_gid_entry, ndev_ifindex)) == 0);
+	CHECK(table[0].ndev_ifindex == 0 && table[1].port_num == UINT32_MAX);
+	CHECK(query_table(context, table, 0, 0, sizeof *table) == -EINVAL);
+	CHECK(query_table(context, table, 2, 1, sizeof *table) == -EINVAL);
+}
+
+/* A region is at the address that the program says, to its peers and to itself. */
+static void other_addresses(void)
+{
+	enum { IOVA = 0x1000 };
+	enum { ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ };
+	struct ibv_mr *(*reg_mr)(struct ibv_pd *, void *, size_t, uint64_t, unsigned int) =
+		named("ibv_reg_mr_iova2");
+	struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED }, *bad;
+	connect_both();
+	register_buffer(near);
+	struct ibv_mr *other = reg_mr(near->pd, buffer + 1024, 64, IOVA, ACCESS);
+	CHECK(other && other->addr == buffer + 1024 && other->length == 64 && other->pd == near->pd);
+	CHECK(other->context == near->verbs && other->lkey == other->rkey && other->rkey != mr->rkey);
+	memcpy(buffer, "elsewhere", 9);
+	struct ibv_sge sge = { (uintptr_t)buffer, 9, mr->lkey };
+	wr.sg_list = &sge;
+	wr.num_sge = 1;
+	wr.wr.rdma.remote_addr = IOVA + 8;
+	wr.wr.rdma.rkey = other->rkey;
+	CHECK(ibv_post_send(near->qp, &wr, &bad) == 0 && next_status() == IBV_WC_SUCCESS);
+	/* What a read finds has been written by then. */
+	sge = (struct ibv_sge){ IOVA + 32, 9, other->lkey };
+	wr.opcode = IBV_WR_RDMA_READ;
+	CHECK(ibv_post_send(near->qp, &wr, &bad) == 0 && next_status() == IBV_WC_SUCCESS);
+	CHECK(memcmp(buffer + 1024 + 8, "elsewhere", 9) == 0);
+	CHECK(memcmp(buffer + 1024 + 32, "elsewhere", 9) == 0);
+	/* Where it lies is outside of the region. */
+	wr.wr.rdma.remote_addr = (uintptr_t)buffer + 1024;
+	CHECK(ibv_post_send(near->qp, &wr, &bad) == 0 && next_status() == IBV_WC_REM_ACCESS_ERR);
+	CHECK(ibv_dereg_mr(other) == 0 && ibv_dereg_mr(mr) == 0);
+	expect(channel, RDMA_CM_EVENT_DISCONNECTED);
+	expect(channel, RDMA_CM_EVENT_DISCONNECTED);
+	end(near);
+	end(far);
+}
+
+/* There are no objects of other processes and no rsockets. Calls that say nothing leave what they are given as it is, and
+ * descriptors are waited for as the kernel has it. */
+static void not_there(void)
+{
+	struct timeval time = { .tv_usec = 1000 };
+	int ends[2];
+	fd_set reads;
+	connect_both();
+	register_buffer(near);
+	CHECK(!ibv_import_pd(near->verbs, 0) && errno == EOPNOTSUPP);
+	CHECK(!ibv_import_mr(near->pd, 0) && errno == EOPNOTSUPP);
+	CHECK(!ibv_import_dm(near->verbs, 0) && errno == EOPNOTSUPP);
+	ibv_unimport_dm(NULL);
+	ibv_unimport_mr(mr);
+	ibv_unimport_pd(near->pd);
+	CHECK(works(near));
+	CHECK(rsocket(AF_INET, SOCK_STREAM, 0) == -1 && errno == EOPNOTSUPP);
+	CHECK(pipe(ends) == 0);
+	FD_ZERO(&reads);
+	FD_SET(ends[0], &reads);
+	CHECK(rselect(ends[0] + 1, &reads, NULL, NULL, &time) == 0 && !FD_ISSET(ends[0], &reads));
+	CHECK(time.tv_sec == 0 && time.tv_usec == 1000);
+	CHECK(write(ends[1], "", 1) == 1);
+	FD_SET(ends[0], &reads);
+	CHECK(rselect(ends[0] + 1, &reads, NULL, NULL, NULL) == 1 && FD_ISSET(ends[0], &reads));
+	CHECK(rselect(-1, NULL, NULL, NULL, &time) == -1 && errno == EINVAL);
+	CHECK(ibv_dereg_mr(mr) == 0);
+	end(near);
+	expect(channel, RDMA_CM_EVENT_DISCONNECTED);
+	end(far);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test cases[] = {
@@ -336,6 +476,8 @@ int main(int argc, char **argv)
 		{ "cancelled_threads", cancelled_threads }, { "forked", forked },
 		{ "read_by_threads", read_by_threads },
 		{ "refused_posts", refused_posts },
+		{ "ports", ports }, { "gids", gids },
+		{ "other_addresses", other_addresses }, { "not_there", not_there },
 	};
 	return run(argc, argv, cases, sizeof cases / sizeof *cases);
 }

@@ -35,3 +35,23 @@ fn an_entry_is_read_by_one_thread() {
 fn what_cannot_be_done_is_refused_where_it_is_posted() {
     case("refused_posts");
 }
+
+#[test]
+fn a_port_is_the_same_by_whatever_form_of_the_call() {
+    case("ports");
+}
+
+#[test]
+fn a_gid_is_the_same_by_whatever_call() {
+    case("gids");
+}
+
+#[test]
+fn a_region_is_at_the_address_that_the_program_says() {
+    case("other_addresses");
+}
+
+#[test]
+fn what_is_not_there_leaves_what_is() {
+    case("not_there");
+}
