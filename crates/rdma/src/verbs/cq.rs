@@ -77,7 +77,7 @@ pub(crate) enum Added {
     Lost,
 }
 
-/// A completion queue.
+/// A completion queue. Its depth does not change, whatever a peer sends (RFC 5042).
 #[derive(Debug)]
 pub(crate) struct CompletionQueue {
     /// And whether each is solicited.

@@ -1,7 +1,7 @@
 //! How much there may be.
 
-/// How much one [`Rnic`](super::Rnic), and with it one process, may have. What the peer sends makes none of it
-/// grow.
+/// How much one [`Rnic`](super::Rnic), and with it one process, may have, so that it takes nothing from others. What the
+/// peer sends makes none of it grow (RFC 5042).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Protection domains.

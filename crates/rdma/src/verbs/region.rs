@@ -237,7 +237,9 @@ impl Regions {
     }
 
     /// Whether the access is granted, and to what memory. The questions are those of RFC 5041 section 7 and RFC
-    /// 5040 section 7.2, in their order: the STag, whose it is, 2^64, bounds, rights.
+    /// 5040 section 7.2, in their order: the STag, whose it is, 2^64, bounds, rights. They are asked of each access
+    /// (RFC 5042: an STag is good for the streams of its protection domain, or for one stream, and for no byte
+    /// outside of its bounds).
     #[inline]
     pub(crate) fn check(
         &self,

@@ -90,7 +90,8 @@ impl QueuePair {
         Ok(())
     }
 
-    /// The receive for a message that begins: its own queue's oldest, or the shared queue's.
+    /// The receive for a message that begins: its own queue's oldest, or the shared queue's. The next is taken when
+    /// that is over: a peer that does not go on holds no more of what others share (RFC 5042).
     fn take_receive<M: Memory>(
         &mut self,
         inbound: &mut Inbound<'_, M>,
@@ -228,7 +229,8 @@ impl QueuePair {
     }
 
     /// Whether one more request may be waiting for its response: IRD is the number of buffers of the queue, and
-    /// a request without one ends the stream (RFC 5040 section 5.2, RFC 5041 section 7).
+    /// a request without one ends the stream (RFC 5040 section 5.2, RFC 5041 section 7), so that a peer cannot fill
+    /// memory with them (RFC 5042).
     fn has_room(stream: &mut Stream, segment: &Segment<'_>, is_ready: bool) -> Result<(), Failure> {
         let room = stream.rx.ird.max(usize::from(is_ready));
         if stream.tx.responses.len() >= room {

@@ -74,7 +74,7 @@ impl Rnic {
 
     /// Takes a region away, and returns the device's name for its memory. From then on no call of
     /// [`Memory`](crate::Memory) names that memory by this region: none is under way while no method of the `Rnic`
-    /// is, and each looks at the region anew. So the return of this call is the last access.
+    /// is, and each looks at the region anew. So the return of this call is the end of access (RFC 5042).
     ///
     /// # Errors
     /// [`Error::Busy`] if a window is bound to it.

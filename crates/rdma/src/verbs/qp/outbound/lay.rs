@@ -190,6 +190,7 @@ impl QueuePair {
         }
         outbound.has_room(stream, TAGGED_LEN + len)?;
         let source = request.source_offset.wrapping_add(u64::from(sent));
+        // Access may have ended since the request came (RFC 5042).
         let regions = &outbound.shared.regions;
         let granted = regions.check(
             self.asker(),
