@@ -144,6 +144,7 @@ impl Session {
         let memory = os::own_memory().map_err(|error| {
             let what = match error {
                 libc::ENOENT => "there is no /proc: mount it",
+                libc::EMFILE | libc::ENFILE => "it has as many descriptors as it may",
                 _ => "it is not dumpable (prctl(2), PR_SET_DUMPABLE), or a security module forbids it",
             };
             (error, format!("this process cannot open its own memory, /proc/self/mem: {what}"))
@@ -168,10 +169,13 @@ impl Session {
                 libc::EPERM => {
                     let why = format!(
                         "the device at {shown} could not read and write this process's memory: a security module (SELinux, \
-                         AppArmor) forbids it, or the device has no /proc or no descriptor left, or is of another version of \
-                         wharf; it says on its standard error which"
+                         AppArmor) forbids it, or the device has no /proc or no descriptor left; it says on its standard \
+                         error which"
                     );
                     return (error, why);
+                }
+                libc::EPROTO => {
+                    "the device is of another version of wharf, or no descriptor is left here:"
                 }
                 libc::ECONNRESET | libc::EPIPE => {
                     "the device is of another user, or of another version of wharf:"

@@ -1,5 +1,7 @@
 //! Devices that are killed while there is work, and programs that end while their threads do.
 
+use std::process::Command;
+
 use super::verbs::{leave_nothing, of_one_heap};
 use super::{Pair, as_user, built};
 use crate::setup::Ip;
@@ -66,11 +68,29 @@ const COVERED: [&str; 8] = [
 /// An address that is no device's.
 const NOWHERE: [&str; 2] = ["env", "WHARF_RDMA=@wharf-rdma-nowhere"];
 
+/// A device that says `EPERM` to whatever is sent to it, in a message of the same version.
+const REFUSES: &str = r"
+import socket
+s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+s.bind('\0wharf-rdma-refuses')
+s.listen(8)
+print('serves')
+while True:
+    c, _ = s.accept()
+    c.send(c.recv(4096)[:2] + b'\1\0' + bytes(84))
+";
+const REFUSED: [&str; 2] = ["env", "WHARF_RDMA=@wharf-rdma-refuses"];
+
 /// There is no device in this container, and whoever asks is told why, by a line with these words.
 fn is_told(container: &'static [&'static str], case: &str, words: &[&str]) {
-    let Some(program) = built("apart.c") else { return };
     let Some(mut pair) = Pair::new(&["unshare"]) else { return };
     pair.container = container;
+    is_told_by(&pair, case, words);
+}
+
+/// The same of these hosts.
+fn is_told_by(pair: &Pair, case: &str, words: &[&str]) {
+    let Some(program) = built("apart.c") else { return };
     let ended = pair.call(&[program, case]);
     assert!(ended.status.success() && ended.stdout == "none\n", "{ended}");
     let why = ended.stderr.lines().find_map(|line| line.strip_prefix("wharf: no RDMA device: "));
@@ -91,4 +111,15 @@ fn a_process_without_proc_has_no_device() {
 #[test]
 fn a_process_whose_device_is_not_there_is_told_to_start_one() {
     is_told(&NOWHERE, "without", &["@wharf-rdma-nowhere", "`wharf rdma`", "`wharf run --rdma`"]);
+}
+
+#[test]
+fn a_process_whose_memory_the_device_cannot_have_is_told_why() {
+    let Some(mut pair) = Pair::new(&["python3"]) else { return };
+    // It is of root where the tests are, and programs trust root.
+    let mut refuses = pair.client.spawn(Command::new("python3").args(["-u", "-c", REFUSES]));
+    refuses.line_with("serves");
+    pair.container = &REFUSED;
+    let why = ["@wharf-rdma-refuses", "a security module", "its standard error"];
+    is_told_by(&pair, "without", &why);
 }
