@@ -208,9 +208,9 @@ fn the_device_tells_what_the_nic_has_carried_and_by_which_calls() {
     assert!(of(&told, "nic_bytes_in") > of(&told, "bytes_in") / 2, "{told}");
     assert!(of(&told, "nic_bytes_out") > of(&told, "bytes_out") / 2, "{told}");
     assert_eq!(of(&told, "in_place_bytes"), of(&told, "nic_bytes_in"), "{told}");
-    // All but FPDUs for which there was no room in one piece.
+    // All but FPDUs, if any, for which there was no room in one piece.
     let [laid, out] = ["in_place_bytes_out", "nic_bytes_out"].map(|name| of(&told, name));
-    assert!(laid > out / 10 * 9 && laid < out, "{told}");
+    assert!(laid > out / 10 * 9 && laid <= out, "{told}");
     assert!(of(&told, "nic_reads") > 0 && of(&told, "nic_reads") <= of(&told, "reads"), "{told}");
     assert!(of(&told, "memory_calls") > 2000 && of(&told, "waits") > 0, "{told}");
     // Each byte comes in whole FPDUs, or its FPDU's first part is copied once more, which is less than a segment a read.
