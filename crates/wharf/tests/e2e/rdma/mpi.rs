@@ -40,6 +40,8 @@ echo \"$*\" >\"$0.new\" && mv \"$0.new\" \"$0.line\"
 struct Mpi<'a> {
     pair: &'a Pair,
     folder: PathBuf,
+    /// That of either host, if each has one for all of its processes.
+    cpus: Option<[usize; 2]>,
     /// One at a time: their processes spin, and all of a user's have their files in one folder of Open MPI's.
     _alone: MutexGuard<'static, ()>,
 }
@@ -65,7 +67,7 @@ impl<'a> Mpi<'a> {
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
         fs::write(folder.join("agent"), AGENT).unwrap();
         fs::set_permissions(folder.join("agent"), fs::Permissions::from_mode(0o755)).unwrap();
-        Mpi { pair, folder, _alone }
+        Mpi { pair, folder, cpus: None, _alone }
     }
 
     fn path(&self, name: &str) -> String {
@@ -87,10 +89,13 @@ impl<'a> Mpi<'a> {
             &["--mca", "mpi_yield_when_idle", "1", "--mca", "mtl", "ofi"],
             &["--host", &hosts, "-np", &count],
         ];
-        let words = [&common.concat()[..], by, program].concat();
+        // It would bind the first process of either host to the first CPU of both.
+        let binding = self.cpus.map_or(&[][..], |_| &["--bind-to", "none"]);
+        let words = [&common.concat()[..], binding, by, program].concat();
         let mut run = self.pair.run(&words);
         run.env("HOME", &self.folder).current_dir(&self.folder);
-        let mut mpirun = self.pair.client.spawn(&mut run);
+        let [here, there] = self.cpus.map_or([None; 2], |cpus| cpus.map(Some));
+        let mut mpirun = self.pair.client.spawn(&mut on_cpu(run, here));
         let asked = wait_until(|| line.exists() || !mpirun.runs());
         assert!(asked && line.exists(), "{}", mpirun.wait());
         let line = fs::read_to_string(&line).unwrap();
@@ -99,7 +104,7 @@ impl<'a> Mpi<'a> {
         let mut shell = with_libraries(ordinary(&["sh", "-c", line.trim()]));
         shell.env("PATH", with_wharf()).env_remove("WHARF_RDMA");
         shell.env("HOME", &self.folder).current_dir(&self.folder);
-        let other = self.pair.server.spawn(&mut shell);
+        let other = self.pair.server.spawn(&mut on_cpu(shell, there));
         // Of some programs all is slow on a busy machine, as processes wait for each other by spinning.
         let _ = (1..TIMES).any(|_| wait_until(|| !mpirun.runs()));
         let ended = mpirun.wait();
@@ -107,6 +112,23 @@ impl<'a> Mpi<'a> {
         other.wait();
         ended
     }
+}
+
+/// The same with all that it starts on this CPU.
+fn on_cpu(command: Command, cpu: Option<usize>) -> Command {
+    let Some(cpu) = cpu else { return command };
+    let mut pinned = Command::new("taskset");
+    pinned.args(["-c", &cpu.to_string()]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => pinned.env(name, value),
+            None => pinned.env_remove(name),
+        };
+    }
+    if let Some(folder) = command.get_current_dir() {
+        pinned.current_dir(folder);
+    }
+    pinned
 }
 
 impl Drop for Mpi<'_> {
@@ -196,7 +218,11 @@ fn latency_of_small_messages() {
     let Ok(times) = std::env::var("WHARF_RDMA_LATENCY") else { return };
     let times: u32 = times.parse().expect("WHARF_RDMA_LATENCY is a number");
     let Some(pair) = Pair::new(&["mpirun", "NPopenmpi"]) else { return };
-    let mpi = Mpi::of(&pair);
+    let mut mpi = Mpi::of(&pair);
+    // Each host has a CPU, as far as there are so many.
+    if let [one, two, ..] = sys::affinity::cpus().unwrap()[..] {
+        mpi.cpus = Some([one, two]);
+    }
     let mut all: BTreeMap<u32, [Vec<f64>; 2]> = BTreeMap::new();
     for _ in 0..times {
         for (way, by) in [BY_VERBS, BY_TCP].iter().enumerate() {
