@@ -198,15 +198,28 @@ impl Session {
         let hello = Request::Hello { probe: address, nonce }.encode().map_err(|_| libc::EINVAL)?;
         os::send(socket, &hello, Some(memory))?;
         let (reply, descriptors) = receive(socket)?;
+        let is_answered = || probe.load(Ordering::SeqCst) == !nonce;
+        let session = Self::welcomed(socket, reply, &descriptors, is_answered);
+        // A session keeps one of them.
+        let kept = session.as_ref().ok().map(|session| session.doorbell);
+        descriptors.into_iter().filter(|one| Some(*one) != kept).for_each(os::close);
+        session
+    }
+
+    /// Begins by what the device has answered; `is_answered`, in this process's memory too.
+    fn welcomed(
+        socket: c_int,
+        reply: Reply,
+        descriptors: &[c_int],
+        is_answered: impl FnOnce() -> bool,
+    ) -> Result<Self, c_int> {
         let reply = done(reply)?;
-        let [shared, doorbell] = descriptors[..] else { return Err(libc::EPROTO) };
-        if probe.load(Ordering::SeqCst) != !nonce {
+        let [shared, doorbell] = *descriptors else { return Err(libc::EPROTO) };
+        if !is_answered() {
             return Err(libc::EPERM);
         }
         let bytes = usize::try_from(reply.words[0]).map_err(|_| libc::EPROTO)?;
-        let memory = os::map(shared, bytes);
-        os::close(shared);
-        let memory = memory?;
+        let memory = os::map(shared, bytes)?;
         os::send(socket, &Request::Query.encode().map_err(|_| libc::EINVAL)?, None)?;
         let device = Device::decode(&done(receive(socket)?.0)?.words);
         let (asks, is_dead) = (Mutex::new(()), AtomicBool::new(false));
