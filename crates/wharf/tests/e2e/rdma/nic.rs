@@ -104,8 +104,8 @@ fn programs_run_on_the_tcp_of_the_nic() {
         let Some(pair) = Pair::with_nic(ends, &names) else { return };
         rping(&pair, Ip::V4, "64");
         rping(&pair, Ip::V6, "65000");
+        have_taken(&pair, 2);
         let before: Vec<u64> = pair.on_nic().into_iter().map(handoffs).collect();
-        assert!(before.iter().all(|count| *count >= 2), "{ends:?}: {before:?}");
         for name in PERFTESTS {
             perftest(&pair, &[name, "-R", "-n", "300"]);
         }
@@ -119,8 +119,8 @@ fn programs_run_on_the_tcp_of_the_nic() {
         }
         for (host, before) in pair.on_nic().into_iter().zip(before) {
             // Each program of perftest's has one to exchange addresses, and those of its queue pairs.
-            let handoffs = handoffs(host);
-            assert!(handoffs >= before + runs as u64, "{ends:?}: {handoffs}, {runs} runs");
+            let have_all = || handoffs(host) >= before + runs as u64;
+            assert!(wait_until(have_all), "{ends:?}: {}, {runs} runs", handoffs(host));
             let of = |group, name| counter(host, group, name);
             let stats = || host.output(wharf().args(["stats"]));
             // Connections of programs that were begun anew may have ended as they were offered.
@@ -144,7 +144,8 @@ fn programs_of_the_connection_manager_run_on_the_tcp_of_the_nic() {
     let Some(pair) = Pair::with_nic(Ends::Both, &names) else { return };
     programs::connection_manager(&pair);
     programs::libfabric(&pair);
-    have_taken(&pair, 6);
+    // What is over soon may be over before it was to move.
+    have_taken(&pair, 4);
 }
 
 #[test]
