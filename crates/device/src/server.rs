@@ -21,7 +21,7 @@ use crate::terms::Terms;
 
 /// Most processes at once.
 const PROCESSES_MAX: usize = 256;
-/// How long a process may need for its first message, in nanoseconds.
+/// How long a process may need for its first message, or to read counters, in nanoseconds.
 const PATIENCE: u64 = 5_000_000_000;
 /// How long the device rests when it could accept nobody.
 const REST: u64 = 100_000_000;
