@@ -149,7 +149,7 @@ impl Session {
             };
             (error, format!("this process cannot open its own memory, /proc/self/mem: {what}"))
         })?;
-        // Only behind that: where there is no /proc, nobody can be told from others, and what is missing is /proc.
+        // Only behind that: without /proc the map of user ids cannot be read either, and /proc is what is to be told of.
         users::is_somebody().inspect_err(|_| os::close(memory))?;
         let socket = os::connect(&address).map_err(|error| {
             os::close(memory);

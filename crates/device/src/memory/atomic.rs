@@ -355,7 +355,7 @@ pub(super) mod tests {
         assert!(turn.lasts() && turns.are_waiting(1) && turns.lock().late.is_some());
     }
 
-    /// Whoever is late passes no turn that is not over.
+    /// An operation that is late passes no turn that is not over.
     #[test]
     fn who_has_waited_for_long_waits_for_the_turn_before() {
         let (turns, slowness, count) = (patient(), Slowness::default(), AtomicU64::new(0));

@@ -213,8 +213,8 @@ fn one_client_too_many_is_refused() {
     let host = unique("many");
     let slow = Slow::default();
     let _serving = bind(&host).unwrap().serve(slow.clone()).unwrap();
-    // A client that sends no request is disconnected after a while; one that waits for its answer is not. Whoever looks which
-    // wharfs run, as another test may, has a place for a moment: who is refused for that comes again.
+    // A client that sends no request is disconnected after a while; one that waits for its answer is not. Another test that
+    // looks which wharfs run has a place for a moment: a client that is refused for that comes again.
     let mut crowd = Vec::new();
     while crowd.len() < 64 {
         let mut client = raw(&host);

@@ -81,7 +81,7 @@ while True:
 ";
 const REFUSED: [&str; 2] = ["env", "WHARF_RDMA=@wharf-rdma-refuses"];
 
-/// There is no device in this container, and whoever asks is told why, by a line with these words.
+/// There is no device in this container, and standard error says why, by a line with these words.
 fn is_told(container: &'static [&'static str], case: &str, words: &[&str]) {
     let Some(mut pair) = Pair::new(&["unshare"]) else { return };
     pair.container = container;
