@@ -15,7 +15,6 @@
 #include "peer.h"
 
 enum { SENDS = 1024, RECEIVES = 64, EACH = 4 };
-enum { PING = 1, END = 2, RIGHT = 3, WRONG = 4 };
 
 struct window { uint64_t addr, key; };
 

@@ -116,8 +116,6 @@ static void write_and_tell(struct ibv_qp *qp, const struct window *to, uint32_t 
 	CHECK(ibv_post_send(qp, &wr, &bad) == 0);
 }
 
-enum { PING = 1, END = 2, RIGHT = 3, WRONG = 4 };
-
 static void serve(enum kind kind, const char *host)
 {
 	struct rdma_cm_id *listener, *id;

@@ -27,6 +27,9 @@ enum {
 
 enum kind { WRITE, LATENCY, RATE };
 
+/* What both ends tell each other; 0 is that the connection is over. */
+enum { PING = 1, END = 2, RIGHT = 3, WRONG = 4 };
+
 /* By its name on the command line. */
 enum kind kind_of(const char *name);
 /* What large writes bring to a region. */
