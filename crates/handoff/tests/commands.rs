@@ -1,7 +1,5 @@
 //! Commands as bytes: what is written reads back, and bytes that read as a command are what it writes.
 
-mod given;
-
 use handoff::command::{CommandError, NicCommand, NicCounts, NicKind, OsCommand, OsCounts, OsKind};
 use handoff::command::{NicControl, OsControl, nic, os};
 use handoff::{Cid, Epoch, Named, Refusal};
@@ -10,7 +8,7 @@ use proptest::prelude::*;
 proptest! {
     #[test]
     fn any_bytes_are_refused_or_written_the_same_again(bytes: [u8; 16]) {
-        given::commands(bytes);
+        crate::given::commands(bytes);
     }
 
     /// Most random bytes have no opcode: here they do, and few bits are set.
@@ -29,7 +27,7 @@ proptest! {
         bytes[4..8].copy_from_slice(&cid.to_le_bytes());
         bytes[8..12].copy_from_slice(&first.to_le_bytes());
         bytes[12..].copy_from_slice(&second.to_le_bytes());
-        given::commands(bytes);
+        crate::given::commands(bytes);
     }
 }
 

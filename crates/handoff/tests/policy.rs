@@ -1,7 +1,5 @@
 //! Policies: as text and back, which connections they pick, and how many the load allows.
 
-mod given;
-
 use handoff::policy::carried::{Carried, look_again};
 use handoff::policy::{LoadControl, LoadSettings, Policy, Ports, Seen, When, idle_longest};
 use proptest::prelude::*;
@@ -36,7 +34,7 @@ proptest! {
 
     #[test]
     fn any_text_is_refused_in_one_line_or_is_a_policy(text in "\\PC{0,60}") {
-        given::policy(&text);
+        crate::given::policy(&text);
     }
 
     #[test]
@@ -49,7 +47,7 @@ proptest! {
             0..8,
         ),
     ) {
-        given::policy(&words.concat());
+        crate::given::policy(&words.concat());
     }
 
     #[test]

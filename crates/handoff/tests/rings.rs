@@ -1,9 +1,6 @@
 //! Rings as one thread sees them: the bytes are those of a queue, whatever the indices, and nothing that the
 //! application writes makes the NIC do more than say that it is hostile.
 #![cfg(not(loom))]
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
-
-mod given;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -352,7 +349,7 @@ proptest! {
     fn a_hostile_application_gets_an_error(
         bytes in proptest::collection::vec(any::<u8>(), 0..400),
     ) {
-        given::hostile_rings(&bytes);
+        crate::given::hostile_rings(&bytes);
     }
 }
 

@@ -1,8 +1,6 @@
 //! Messages and status words are read as they were written, and all parts of the memory are apart.
 #![cfg(not(loom))]
 
-mod given;
-
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,7 +51,7 @@ fn ends(number: u16) -> Ends {
 proptest! {
     #[test]
     fn any_bytes_are_borne(bytes: Vec<u8>) {
-        given::session(&bytes);
+        crate::given::session(&bytes);
     }
 
     #[test]

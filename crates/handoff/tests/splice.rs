@@ -1,6 +1,5 @@
 //! Rings that are lent: what one connection receives another one sends, whoever moves it, and whenever that ends.
 #![cfg(not(loom))]
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};

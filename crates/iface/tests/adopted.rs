@@ -1,5 +1,4 @@
 //! Addresses that another stack has on the same interface.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use std::net::Ipv4Addr;
 

@@ -1,5 +1,4 @@
 //! Duplicate address detection, in virtual time.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -49,14 +48,14 @@ fn addresses_are_used_and_announced_when_no_probe_was_answered() {
         for number in 0..u64::from(count) {
             assert_eq!(host.next_deadline(), Some(number * SECOND));
             assert_eq!(sent(&mut host, number * SECOND), probes());
-            assert_eq!(sent(&mut host, number * SECOND), [[]; 0]);
+            assert_eq!(sent(&mut host, number * SECOND), Vec::<Vec<u8>>::new());
             for (request, why) in requests().iter().zip([Dropped::Arp, Dropped::Icmp]) {
                 assert_eq!(host.receive(&Packet::frame(request), 0).err(), Some(why));
             }
             assert!(!host.is_own(V4.into()) && !host.is_own(V6.into()) && !host.is_settled());
         }
         let end = u64::from(count) * SECOND;
-        assert_eq!(sent(&mut host, end - 1), [[]; 0]);
+        assert_eq!(sent(&mut host, end - 1), Vec::<Vec<u8>>::new());
         assert_eq!(sent(&mut host, end), announcements());
         assert!(host.is_settled() && host.is_own(V4.into()) && host.is_own(V6.into()));
         assert_eq!((host.poll_duplicate(), host.next_deadline()), (None, None));
@@ -165,12 +164,12 @@ fn one_of_several_interfaces_sends_and_all_learn() {
     let duplicate = Duplicate { ip: V4.into(), mac: OTHER };
     assert_eq!((one.poll_duplicate(), other.poll_duplicate()), (Some(duplicate), Some(duplicate)));
     assert_eq!(sent(&mut one, SECOND).len(), 1);
-    assert_eq!(sent(&mut other, SECOND), [[]; 0]);
+    assert_eq!(sent(&mut other, SECOND), Vec::<Vec<u8>>::new());
     assert!(other.is_own(V6.into()) && !other.is_own(V4.into()));
     // From a request of the peer both learn its address; one answers.
     let [_, request] = requests();
     other.overhear(&Packet::frame(&request), SECOND);
-    assert_eq!(sent(&mut other, SECOND), [[]; 0]);
+    assert_eq!(sent(&mut other, SECOND), Vec::<Vec<u8>>::new());
     assert_eq!(other.counters().resolutions, 0);
     assert_eq!(other.route(PEER6.into(), SECOND), Ok(iface::Route::At(OTHER)));
 }

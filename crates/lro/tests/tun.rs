@@ -1,5 +1,4 @@
 //! The example of a tunnel carries real TCP, and UDP that is longer than its MTU, between two hosts.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
@@ -15,9 +14,9 @@ use testkit::missing::lacks;
 use testkit::packet::pattern;
 
 #[path = "../examples/tun.rs"]
-mod tun;
+mod example;
 
-use tun::Tunnel;
+use example::Tunnel;
 
 const LEN: usize = 3_000_000;
 /// Of the tunnel; its TUNs have a larger one, so that the host leaves large datagrams whole.

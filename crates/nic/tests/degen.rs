@@ -1,5 +1,4 @@
 //! A WAN around a wire, in virtual time: the clock is a number that the test sets.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use std::collections::VecDeque;
 use std::sync::Arc;

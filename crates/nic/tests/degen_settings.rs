@@ -1,5 +1,4 @@
 //! degen's settings as people write them: read as they are meant, or refused at their place.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use degen::keys::KEYS;
 use degen::{Config, Discipline, Distribution, Probability};

@@ -2,8 +2,6 @@
 //!
 //! Without the privilege to make a network namespace, each test says so and returns.
 
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
-
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 

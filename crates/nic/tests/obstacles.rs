@@ -1,6 +1,5 @@
 //! What gets in the way of a running NIC: a wire that drops, a wire that is down, a host interface
 //! that is deleted. On real interfaces, in network namespaces.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use std::os::fd::AsFd;
 

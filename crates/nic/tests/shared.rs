@@ -1,6 +1,5 @@
 //! Workers that share a host port: what they request is what is written, once, and a port that is
 //! slower than the wire makes the wire wait.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use std::collections::BTreeMap;
 use std::io;

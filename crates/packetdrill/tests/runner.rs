@@ -1,5 +1,4 @@
 //! A script with a wrong expectation fails, with a message that names the difference.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use packetdrill::runner::{Failure, run};
 

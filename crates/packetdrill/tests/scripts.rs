@@ -1,5 +1,4 @@
 //! Every script of `scripts/` against the engine.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use std::path::{Path, PathBuf};
 

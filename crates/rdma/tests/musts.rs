@@ -1,5 +1,4 @@
 //! `docs/rdma-musts.md` names tests that there are.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use std::path::Path;
 

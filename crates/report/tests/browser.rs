@@ -1,7 +1,4 @@
 //! The page of a sample report in a real browser.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
-
-mod sample;
 
 use report::{Axis, Figure, Plot, Point, Report, Series};
 use serde_json::Value;
@@ -30,7 +27,7 @@ fn listed(faults: &[Fault]) -> String {
 
 #[test]
 fn nothing_is_wrong_with_the_page_at_any_width_light_or_dark() {
-    let page = report::page(&sample::report());
+    let page = report::page(&crate::sample::report());
     let Some(faults) = look_at("report", &page, &WIDTHS, &EXPECTED).unwrap() else {
         return lacks("chromium");
     };
@@ -42,7 +39,7 @@ fn it_is_printed_light_with_its_numbers() {
     let Some(mut browser) = Browser::start().unwrap() else {
         return lacks("chromium");
     };
-    browser.open(&report::page(&sample::report()), 720, Medium::Print).unwrap();
+    browser.open(&report::page(&crate::sample::report()), 720, Medium::Print).unwrap();
     browser.evaluate("document.documentElement.dataset.theme = 'dark'").unwrap();
     assert_eq!(ground(&mut browser), "rgb(255, 255, 255)");
     browser.evaluate("dispatchEvent(new Event('beforeprint'))").unwrap();
@@ -59,7 +56,7 @@ fn the_button_turns_the_page_dark_and_light_again() {
     let Some(mut browser) = Browser::start().unwrap() else {
         return lacks("chromium");
     };
-    let page = report::page(&sample::report());
+    let page = report::page(&crate::sample::report());
     browser.open(&page, 390, Medium::Dark).unwrap();
     let by_system = ground(&mut browser);
     browser.open(&page, 390, Medium::Light).unwrap();
@@ -158,7 +155,7 @@ fn odd_plots_and_long_words_are_still_legible() {
 
 #[test]
 fn drawings_alone_are_legible_on_light_and_dark_ground() {
-    for figure in sample::report().figures {
+    for figure in crate::sample::report().figures {
         let page = format!(
             "<!doctype html><html lang=en><title>A drawing</title><link rel=icon href='data:,'>\
              <meta name=viewport content='width=device-width'>\

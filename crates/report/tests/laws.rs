@@ -1,7 +1,4 @@
 //! What holds of every drawing and page, whatever is drawn and told.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
-
-mod sample;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -222,7 +219,7 @@ fn nothing_is_fetched_and_nothing_from_outside_is_markup() {
     assert_eq!(page.matches("</style").count(), 1);
     assert!(!page.contains("href=\"javascript:"));
     assert!(!report::svg(&plot).contains("<script"));
-    let plain = report::page(&sample::report());
+    let plain = report::page(&crate::sample::report());
     for word in ["http:", "https:", "src=", "@import", "url("] {
         assert!(!plain.contains(word), "{word}");
     }

@@ -3,8 +3,6 @@
 //! Without the privilege to make one the tests fail, or are left out (`testkit::missing`). The kernel's state
 //! is compared by the output of `ip`.
 
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
-
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;

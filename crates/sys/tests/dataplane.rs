@@ -1,6 +1,5 @@
 //! Frames through a veth pair between two network namespaces: AF_XDP at one end or both ends
 //! AF_PACKET. Needs root: see `testkit::missing`.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::io::IoSlice;
 use std::os::fd::AsFd;

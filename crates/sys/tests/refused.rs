@@ -1,5 +1,4 @@
 //! What AF_XDP lost, and where it is counted. Needs root.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::time::{Duration, Instant};
 

@@ -2,7 +2,6 @@
 //! another socket of the same kernel, must not notice.
 //!
 //! Without the privilege to make a namespace the tests fail, or are left out (`testkit::missing`).
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};

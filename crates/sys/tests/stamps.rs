@@ -1,5 +1,4 @@
 //! When the kernel received a frame. Needs root: see `testkit::missing`.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::os::fd::AsFd;
 

@@ -2,8 +2,6 @@
 //!
 //! Without the privilege to make one the tests fail, or are left out (`testkit::missing`).
 
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
-
 use std::io::IoSlice;
 use std::os::fd::AsFd;
 

@@ -1,6 +1,5 @@
 //! Congestion control: the window is that of RFC 9438, RFC 9406 and RFC 5681, and a connection that is
 //! frozen, idle or has a spurious loss does not change that.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use proptest::prelude::*;
 use tcp::congestion::{Acked, Congestion, Cubic, NewReno, PRIVATE_WORDS, Window};

@@ -1,5 +1,4 @@
 //! Connections whose queues lie with the application: what has no room there is not taken, and comes again.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use std::net::SocketAddr;
 use std::sync::Arc;

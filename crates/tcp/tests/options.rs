@@ -1,5 +1,4 @@
 //! Options as bytes: what is written is read again, and any bytes are read without harm.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use proptest::prelude::*;
 use tcp::options::{Block, OPTIONS_MAX, Options, SackBlocks};

@@ -1,9 +1,5 @@
 //! Snapshots in Linux's form and back: what is kept by the table in `tcp::repair` is kept, what is lost is
 //! named, and any numbers of a kernel give a valid snapshot or an error.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
-
-#[path = "snapshot/given.rs"]
-mod given;
 
 use std::sync::Arc;
 
@@ -24,7 +20,9 @@ fn is_served(state: State) -> bool {
 fn snapshot(seed: u64, served: bool) -> Snapshot {
     let mut seeds = (0..).map(|more| seed.wrapping_add(more));
     seeds
-        .find_map(|seed| Some(given::snapshot(seed)).filter(|it| is_served(it.state) == served))
+        .find_map(|seed| {
+            Some(crate::given::snapshot(seed)).filter(|it| is_served(it.state) == served)
+        })
         .unwrap()
 }
 
@@ -123,7 +121,7 @@ proptest! {
         many in prop::collection::vec(any::<u32>(), 9),
         fit in any::<bool>(),
     ) {
-        let given = given::snapshot(seed);
+        let given = crate::given::snapshot(seed);
         let Some(state) = Repair::state_from_kernel(state) else { return Ok(()) };
         let repair = Repair {
             is_deaf: false,

@@ -1,5 +1,4 @@
 //! The browser's checks report the faults of a faulty page, and none of a good one.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use testkit::browser::look_at;
 use testkit::missing::lacks;

@@ -1,5 +1,4 @@
 //! `wharf bench gso`: what its figures look like, and what it says of peers that are not here.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use std::process::{Command, Output, Stdio};
 

@@ -1,5 +1,4 @@
 //! `wharf bench paper`: what it lists, what it refuses, and what it says of figures that cannot run.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use std::collections::BTreeSet;
 use std::fs;

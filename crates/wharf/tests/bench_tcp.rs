@@ -1,5 +1,4 @@
 //! `wharf bench tcp`: what the engine's figures look like, and what is refused.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};

@@ -1,13 +1,11 @@
 //! What the command does with bad input: one line that says what to do, exit status 2, and
 //! nothing left behind.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-#[path = "cli/captures.rs"]
 mod captures;
 
 /// A directory of the test's own, removed afterwards.

@@ -1,6 +1,5 @@
 //! What the documentation says of the command: every field of its JSON, a README that stays short, and
 //! links that lead somewhere. `nic` compares counters and settings with it.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,6 +1,5 @@
 //! The laws of the offloads, over captures: what is joined and cut again is what it was, what is
 //! joined carries the same bytes, what is cut fits.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use std::collections::BTreeMap;
 

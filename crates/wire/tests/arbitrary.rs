@@ -1,5 +1,4 @@
 //! No bytes from outside may make a parser panic, and what it accepts is in range.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use proptest::prelude::*;
 use wire::{EtherType, Headers, Network, Tcp, Transport, VirtioNetHdr};

@@ -7,8 +7,8 @@ use crate::outcome::Outcome;
 use crate::process::{is_root, run, works};
 use crate::tree::Tree;
 
-/// The integration tests that need other programs, most of them a network of their own.
-const END_TO_END: [&str; 3] = ["e2e", "quic", "browser"];
+/// The integration test that runs other programs, most of them in a network of their own.
+const END_TO_END: &str = "e2e";
 /// They wait more than they compute.
 const AT_ONCE: &str = "--test-threads=4";
 
@@ -107,8 +107,7 @@ pub(crate) fn may_lack() -> bool {
 pub(crate) fn tests(tree: &Tree) -> Outcome {
     let mut test = cargo(tree);
     test.args(["test", "--workspace", "--lib", "--bins"]);
-    for name in integration_tests(tree)?.iter().filter(|name| !END_TO_END.contains(&name.as_str()))
-    {
+    for name in integration_tests(tree)?.iter().filter(|name| *name != END_TO_END) {
         test.args(["--test", name]);
     }
     let tests = Tests::new(tree)?;
@@ -117,17 +116,21 @@ pub(crate) fn tests(tree: &Tree) -> Outcome {
     Ok(tests.left_out())
 }
 
-/// The end-to-end tests; as an ordinary user those that a user namespace allows.
+/// All end-to-end tests; as an ordinary user those that a user namespace allows.
 pub(crate) fn end_to_end(tree: &Tree) -> Outcome {
-    let mut words = vec!["test", "--workspace"];
-    words.extend(END_TO_END.iter().flat_map(|name| ["--test", name]));
+    end_to_end_of(tree, &[])
+}
+
+fn end_to_end_of(tree: &Tree, names: &[&str]) -> Outcome {
+    let words = ["test", "--workspace", "--test", END_TO_END];
+    let options = [&["--", "--show-output", AT_ONCE], names].concat();
     let tests = Tests::new(tree)?;
     if is_root() {
-        tests.run(cargo(tree).args(&words).args(["--", "--show-output", AT_ONCE]))?;
+        tests.run(cargo(tree).args(words).args(&options))?;
         return Ok(tests.left_out());
     }
     // Whatever cargo has to fetch or build, it does outside of the namespace.
-    run(cargo(tree).args(&words).arg("--no-run"))?;
+    run(cargo(tree).args(words).arg("--no-run"))?;
     let namespace = ["--user", "--map-root-user", "--net"];
     if !works("unshare", &[&namespace[..], &["true"]].concat()) {
         let why = "all end-to-end tests: they need root, or the right to make user namespaces";
@@ -135,18 +138,35 @@ pub(crate) fn end_to_end(tree: &Tree) -> Outcome {
     }
     let cargo = cargo(tree);
     let mut test = Command::new("unshare");
-    test.args(namespace).arg(cargo.get_program()).args(&words).arg("--offline");
-    tests.run(test.current_dir(tree.root()).args(["--", "--show-output", AT_ONCE]))?;
+    test.args(namespace).arg(cargo.get_program()).args(words).arg("--offline");
+    tests.run(test.current_dir(tree.root()).args(&options))?;
     Ok(tests.left_out())
 }
 
-/// Names of the integration tests of all crates: `tests/NAME.rs` and `tests/NAME/main.rs`.
+/// Names of the integration tests of all crates: those that a manifest names, and where it names none
+/// `tests/NAME.rs` and `tests/NAME/main.rs`.
 fn integration_tests(tree: &Tree) -> Result<Vec<String>, String> {
-    let mut names: Vec<String> =
-        tree.files("crates", ".rs")?.iter().filter_map(|path| test_name(path)).collect();
+    let mut names = Vec::new();
+    for manifest in tree.files("crates", "Cargo.toml")? {
+        let text = tree.read(&manifest)?;
+        names.extend(named_tests(&text).map(str::to_owned));
+        if !text.contains("autotests = false") {
+            let folder = manifest.replace("Cargo.toml", "tests");
+            if tree.path(&folder).is_dir() {
+                let files = tree.files(&folder, ".rs")?;
+                names.extend(files.iter().filter_map(|path| test_name(path)));
+            }
+        }
+    }
     names.sort();
     names.dedup();
     Ok(names)
+}
+
+/// Names of the integration tests that a manifest lists.
+fn named_tests(manifest: &str) -> impl Iterator<Item = &str> {
+    let tables = manifest.split("[[test]]\nname = \"").skip(1);
+    tables.filter_map(|rest| rest.split('"').next())
 }
 
 fn test_name(path: &str) -> Option<String> {
@@ -170,6 +190,33 @@ mod tests {
             assert_eq!(test_name(other), None, "{other}");
         }
         let names = integration_tests(&Tree::of_this_build()).unwrap();
-        assert!(END_TO_END.iter().all(|name| names.iter().any(|n| n == name)), "{names:?}");
+        for name in [END_TO_END, "suite", "bound", "laws"] {
+            assert!(names.iter().any(|known| known == name), "{name}: {names:?}");
+        }
+    }
+
+    /// Cargo compiles what a manifest or `tests/main.rs` names, and says nothing of other files.
+    #[test]
+    fn no_file_of_tests_is_left_out() {
+        let tree = Tree::of_this_build();
+        for manifest in tree.files("crates", "Cargo.toml").unwrap() {
+            let text = tree.read(&manifest).unwrap();
+            if !text.contains("autotests = false") {
+                continue;
+            }
+            let folder = manifest.replace("Cargo.toml", "tests");
+            let main = tree.read(&format!("{folder}/main.rs")).unwrap();
+            let alone: Vec<&str> = named_tests(&text).collect();
+            for path in tree.files(&folder, ".rs").unwrap() {
+                let name = path[folder.len() + 1..].split('/').next().unwrap();
+                let name = name.trim_end_matches(".rs");
+                let is_named = name == "main" || alone.contains(&name);
+                // A folder may be of a file beside it, or of another module's `#[path]`.
+                assert!(
+                    is_named || main.contains(&format!("mod {name};")),
+                    "{path} is compiled by nothing"
+                );
+            }
+        }
     }
 }

@@ -15,8 +15,8 @@ const DEFAULT_SEQUENCES: &str = "1000000";
 pub(crate) fn run(arguments: &[&str]) -> Result<(), Failure> {
     let tree = Tree::of_this_build();
     let mut test = cargo(&tree);
-    test.args(["test", "--release", "-p", "lro", "--test", "kernel", "--"]);
-    test.args(["--exact", "random::as_many_as_asked_for", "--nocapture"]);
+    test.args(["test", "--release", "-p", "lro", "--test", "suite", "--"]);
+    test.args(["--exact", "kernel::random::as_many_as_asked_for", "--nocapture"]);
     test.env("WHARF_GRO_SEQUENCES", DEFAULT_SEQUENCES);
     let mut json = false;
     let mut rest = arguments.iter();

@@ -9,7 +9,7 @@ use handoff::machine::{
 };
 use handoff::{Epoch, Refusal};
 
-use crate::random::Random;
+use super::random::Random;
 
 /// What is tried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

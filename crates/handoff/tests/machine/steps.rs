@@ -4,7 +4,7 @@ use handoff::command::NicControl;
 use handoff::machine::{NicEvent, OsEvent, ToNic, Where};
 use handoff::{Named, Refusal, RestoreReason};
 
-use crate::model::{Kind, Model, Pending, ToOsItem};
+use super::model::{Kind, Model, Pending, ToOsItem};
 
 /// Steps of a run before it comes to rest.
 const STEPS: u64 = 1_500;

@@ -6,10 +6,10 @@ use testkit::gro::{KernelGro, Seen};
 use testkit::packet::PacketBuilder;
 use wire::{Flags, GsoType, Headers, VirtioNetHdr};
 
-use crate::model::{self, Arrivals, Kernel, Out};
-use crate::packet::Packet;
-use crate::reasons::{Reason, Reasons, TABLE};
-use crate::wharf;
+use super::model::{self, Arrivals, Kernel, Out};
+use super::packet::Packet;
+use super::reasons::{Reason, Reasons, TABLE};
+use super::wharf;
 
 /// The kernel's GRO and what is known of it.
 pub(crate) struct Oracles {

@@ -6,9 +6,9 @@ use testkit::gro::KernelGro;
 use testkit::packet::PacketBuilder;
 use wire::protocol;
 
-use crate::check::{observed, same};
-use crate::model::Out;
-use crate::wharf;
+use super::check::{observed, same};
+use super::model::Out;
+use super::wharf;
 
 const LEN: usize = 200;
 const COUNT: usize = 49;

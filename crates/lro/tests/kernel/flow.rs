@@ -4,7 +4,7 @@ use degen::Random;
 use testkit::packet::PacketBuilder;
 use wire::Flags;
 
-use crate::packet::{Packet, be16, seal, seal_ip};
+use super::packet::{Packet, be16, seal, seal_ip};
 
 /// What the choices of a sequence are drawn from.
 #[derive(Clone, Debug)]

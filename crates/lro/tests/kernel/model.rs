@@ -4,8 +4,8 @@ use testkit::gro::BUCKET;
 use testkit::verify::{ones_complement_sum, pseudo_header};
 use wire::{GsoType, VirtioNetHdr};
 
-use crate::packet::{Length, Packet, be16};
-use crate::reasons::{Reason, Reasons};
+use super::packet::{Length, Packet, be16};
+use super::reasons::{Reason, Reasons};
 
 const FIN: u8 = 0x01;
 const SYN_RST_URG: u8 = 0x26;
@@ -17,7 +17,7 @@ const IP_MAX: usize = 65_535;
 /// What wharf keeps of a header.
 const HEADER_MAX: usize = 128;
 
-/// What differs from kernel to kernel; [`probe`](crate::check::Oracles) finds out.
+/// What differs from kernel to kernel; [`probe`](super::check::Oracles) finds out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kernel {
     /// In-band VLAN tags have a GRO of their own (802.1Q is there).

@@ -4,9 +4,9 @@
 use std::fmt::Write;
 use std::time::Instant;
 
-use crate::check::{Merged, Oracles};
-use crate::reasons::{Reason, TABLE};
-use crate::sequence::sequence;
+use super::check::{Merged, Oracles};
+use super::reasons::{Reason, TABLE};
+use super::sequence::sequence;
 
 /// The seed of the sequences that are the same in every check.
 const SEED: u64 = 0x6c72_6f20_6772_6f21;

@@ -2,7 +2,7 @@
 //! docs/kernel-rules.md.
 
 /// A difference between the kernel's GRO and the lossless profile. Each is a switch of the
-/// [`model`](crate::model): off is the kernel's way, on is wharf's.
+/// [`model`](super::model): off is the kernel's way, on is wharf's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Reason {

@@ -7,12 +7,12 @@ use testkit::gro::{BUCKET, KernelGro};
 use testkit::packet::PacketBuilder;
 use wire::{Flags, protocol};
 
-use crate::check::Oracles;
-use crate::flow::{Damage, Flow, damage};
-use crate::model::{self, Arrivals, Out};
-use crate::packet::Packet;
-use crate::reasons::{Reason, Reasons};
-use crate::wharf;
+use super::check::Oracles;
+use super::flow::{Damage, Flow, damage};
+use super::model::{self, Arrivals, Out};
+use super::packet::Packet;
+use super::reasons::{Reason, Reasons};
+use super::wharf;
 
 const LEN: usize = 100;
 /// Large segments, so that few fill an aggregate.

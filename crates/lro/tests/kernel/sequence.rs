@@ -3,7 +3,7 @@
 use testkit::packet::PacketBuilder;
 use wire::{Flags, protocol};
 
-use crate::flow::{Damage, Flow, Ids, Options, Rng, damage};
+use super::flow::{Damage, Flow, Ids, Options, Rng, damage};
 
 /// Most packets of a sequence.
 const MOST: usize = 24;

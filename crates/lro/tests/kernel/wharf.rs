@@ -3,7 +3,7 @@
 use lro::{Aggregate, Config, Discard, Lro, Pass, Profile, RxChecksum, Sink};
 use wire::VirtioNetHdr;
 
-use crate::model::Out;
+use super::model::Out;
 
 /// Writes down what comes out. What wharf discards for its checksum the kernel would drop one
 /// layer up, so it is a packet as it came.

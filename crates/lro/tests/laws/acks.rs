@@ -5,9 +5,9 @@ use lro::Profile::{self, Endpoint, Lossless};
 use testkit::packet::PacketBuilder;
 use wire::Flags;
 
-use crate::conservation::check;
-use crate::merging::{BOTH, first, frame, only, sizes, v4};
-use crate::run::{Run, Step, host_sends, run, waiting};
+use super::conservation::check;
+use super::merging::{BOTH, first, frame, only, sizes, v4};
+use super::run::{Run, Step, host_sends, run, waiting};
 
 /// A connection opens, and its host sends what lies between these numbers.
 fn beside_host((from, to): (u32, u32)) -> Vec<Step> {

@@ -4,9 +4,9 @@
 use testkit::verify::{self, ones_complement_sum};
 use wire::GsoType;
 
-use crate::naive::{CWR, FIN, PSH, Tcp};
-use crate::rules::is_before;
-use crate::run::{Joined, Step};
+use super::naive::{CWR, FIN, PSH, Tcp};
+use super::rules::is_before;
+use super::run::{Joined, Step};
 
 /// The packets that went into an aggregate.
 pub(crate) fn parts(joined: &Joined, steps: &[Step]) -> Vec<Tcp> {

@@ -4,10 +4,10 @@ use lro::{Config, RxChecksum};
 use proptest::prelude::*;
 use testkit::packet::PacketBuilder;
 
-use crate::conservation::check;
-use crate::naive::Tcp;
-use crate::run::{Frame, Step, run};
-use crate::trace::{checksums, configs, traces};
+use super::conservation::check;
+use super::naive::Tcp;
+use super::run::{Frame, Step, run};
+use super::trace::{checksums, configs, traces};
 
 /// Writes right checksums over whatever the bytes are, if they can be walked.
 fn repair(bytes: &mut [u8]) {

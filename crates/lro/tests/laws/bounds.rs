@@ -5,10 +5,10 @@ use proptest::prelude::*;
 use testkit::packet::PacketBuilder;
 use wire::Flags;
 
-use crate::conservation::check;
-use crate::naive::Tcp;
-use crate::run::{Out, Step, run, waiting};
-use crate::trace::{configs, traces};
+use super::conservation::check;
+use super::naive::Tcp;
+use super::run::{Out, Step, run, waiting};
+use super::trace::{configs, traces};
 
 fn frame(builder: PacketBuilder) -> Step {
     Step::Frame(builder.build().into())

@@ -4,11 +4,11 @@
 use lro::{Config, Discard, Flush, Pass, Profile, RxChecksum};
 use proptest::prelude::*;
 
-use crate::model::{Group, Told};
-use crate::naive::Tcp;
-use crate::run::{Event, Out, Run, Step, run};
-use crate::trace::{configs, traces};
-use crate::{aggregate, model};
+use super::model::{Group, Told};
+use super::naive::Tcp;
+use super::run::{Event, Out, Run, Step, run};
+use super::trace::{configs, traces};
+use super::{aggregate, model};
 
 /// What holds for every run, however short of memory. (That the counters add up at every step
 /// is checked in [`run`] itself.)
@@ -212,7 +212,7 @@ fn forty_four_segments_are_one() {
 fn a_vouched_checksum_is_not_computed() {
     let segment = |n: u32| {
         let p = testkit::packet::PacketBuilder::tcp6().seq(n * 10).payload_pattern(10);
-        Step::Frame(crate::run::Frame {
+        Step::Frame(super::run::Frame {
             bytes: p.wrong_checksum().build(),
             checksum: RxChecksum::Verified,
         })
@@ -222,7 +222,7 @@ fn a_vouched_checksum_is_not_computed() {
 }
 
 /// The properties are worth what their traces reach: every reason that there is, but lengths that
-/// lie, which are [`crate::arbitrary`]'s.
+/// lie, which are [`super::arbitrary`]'s.
 #[test]
 fn the_traces_reach_every_reason() {
     use proptest::strategy::ValueTree;

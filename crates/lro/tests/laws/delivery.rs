@@ -7,10 +7,10 @@ use gso::Segmenter;
 use lro::{Config, Profile, RxChecksum};
 use proptest::prelude::*;
 
-use crate::aggregate::parts;
-use crate::naive::{FIN, Key, PSH, Tcp};
-use crate::run::{Joined, Out, Run, Step, run};
-use crate::trace::{configs, traces};
+use super::aggregate::parts;
+use super::naive::{FIN, Key, PSH, Tcp};
+use super::run::{Joined, Out, Run, Step, run};
+use super::trace::{configs, traces};
 
 /// Cuts an aggregate by its own header, and its fixed ID if it has one.
 pub(crate) fn cut(joined: &Joined) -> Vec<Vec<u8>> {
@@ -43,7 +43,7 @@ enum Seen {
 
 fn see(stream: &mut Vec<Seen>, packet: &Tcp) {
     let seq = packet.seq();
-    if packet.payload.is_empty() || packet.flags() & !(FIN | PSH) != crate::naive::ACK {
+    if packet.payload.is_empty() || packet.flags() & !(FIN | PSH) != super::naive::ACK {
         stream.push(Seen::Event([&packet.ip[..], &packet.tcp].concat()));
     }
     let bytes = packet.payload.iter().zip(0u32..);
@@ -55,7 +55,7 @@ fn see(stream: &mut Vec<Seen>, packet: &Tcp) {
 
 /// Per connection, what the host would have seen without LRO and what it sees with it. Segments
 /// whose flags are more than ACK, PSH and FIN are compared with those of their own aggregate in
-/// [`crate::aggregate`], so here aggregates are compared by their bytes.
+/// [`super::aggregate`], so here aggregates are compared by their bytes.
 fn streams(run: &Run, steps: &[Step]) -> [HashMap<Key, Vec<Seen>>; 2] {
     let mut streams: [HashMap<Key, Vec<Seen>>; 2] = Default::default();
     for event in &run.events {
@@ -71,11 +71,11 @@ fn streams(run: &Run, steps: &[Step]) -> [HashMap<Key, Vec<Seen>>; 2] {
             Out::Joined(joined) => {
                 let [without, with] = &mut streams;
                 for mut part in parts(joined, steps) {
-                    part.tcp[13] &= FIN | PSH | crate::naive::ACK;
+                    part.tcp[13] &= FIN | PSH | super::naive::ACK;
                     see(without.entry(part.key()).or_default(), &part);
                 }
                 let mut whole = Tcp::read(&joined.bytes).unwrap();
-                whole.tcp[13] &= FIN | PSH | crate::naive::ACK;
+                whole.tcp[13] &= FIN | PSH | super::naive::ACK;
                 see(with.entry(whole.key()).or_default(), &whole);
             }
         }

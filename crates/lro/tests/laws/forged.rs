@@ -10,10 +10,10 @@ use proptest::prelude::*;
 use testkit::packet::{PacketBuilder, pattern};
 use wire::Flags;
 
-use crate::honest::endpoints;
-use crate::host::{merged, unmerged};
-use crate::receiver::{Receiver, Segment};
-use crate::run::{Step, run};
+use super::honest::endpoints;
+use super::host::{merged, unmerged};
+use super::receiver::{Receiver, Segment};
+use super::run::{Step, run};
 
 /// What each side may send unacknowledged.
 const WINDOW: u32 = 1 << 16;
@@ -168,7 +168,7 @@ fn play(world: &mut World, events: Vec<Event>) -> Vec<Step> {
 /// The connection as both have it when it is first looked at.
 fn beginning(world: &World) -> Receiver {
     let first = world.packet(world.seq, world.host, CLOCK).build();
-    let first = crate::naive::Tcp::read(&first).unwrap();
+    let first = super::naive::Tcp::read(&first).unwrap();
     Receiver::expecting(&first, 1 << 20).having_sent(world.host, WINDOW)
 }
 

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use testkit::packet::PacketBuilder;
 use wire::Flags;
 
-use crate::conservation::check;
-use crate::run::{Run, Step, run};
+use super::conservation::check;
+use super::run::{Run, Step, run};
 
 const LEN: u32 = 100;
 const MS: Nanos = 1_000_000;
@@ -523,7 +523,7 @@ proptest! {
         let (mut singles, mut hole) = (0, 0);
         for step in (1..steps.len()).step_by(2) {
             let n = match &steps[step] {
-                Step::Frame(frame) => crate::naive::Tcp::read(&frame.bytes).unwrap().seq() / LEN,
+                Step::Frame(frame) => super::naive::Tcp::read(&frame.bytes).unwrap().seq() / LEN,
                 _ => unreachable!(),
             };
             if n < highest {

@@ -7,10 +7,10 @@ use lro::{Config, Profile};
 use proptest::prelude::*;
 use wire::Flags;
 
-use crate::naive::{FIN, Key, Tcp};
-use crate::rules::is_before;
-use crate::run::Step;
-use crate::trace::{Action, Change, Fate, Move, Sender, sender, steps};
+use super::naive::{FIN, Key, Tcp};
+use super::rules::is_before;
+use super::run::Step;
+use super::trace::{Action, Change, Fate, Move, Sender, sender, steps};
 
 fn change() -> impl Strategy<Value = Change> {
     let flag = |flags: Flags| Just(Change::Flags(flags));
@@ -121,5 +121,5 @@ fn nothing_behind_fin(mut steps: Vec<Step>) -> Vec<Step> {
 
 /// Configurations of the endpoint profile.
 pub(crate) fn endpoints() -> impl Strategy<Value = Config> {
-    crate::trace::configs().prop_map(|config| Config { profile: Profile::Endpoint, ..config })
+    super::trace::configs().prop_map(|config| Config { profile: Profile::Endpoint, ..config })
 }

@@ -31,11 +31,11 @@ use std::collections::BTreeMap;
 use lro::Config;
 use proptest::prelude::*;
 
-use crate::honest::{endpoints, honest_traces};
-use crate::naive::{FIN, Key, RST, SYN, Tcp};
-use crate::receiver::{Fate, Receiver, Segment};
-use crate::rules::is_before;
-use crate::run::{Event, Out, Run, Step, run};
+use super::honest::{endpoints, honest_traces};
+use super::naive::{FIN, Key, RST, SYN, Tcp};
+use super::receiver::{Fate, Receiver, Segment};
+use super::rules::is_before;
+use super::run::{Event, Out, Run, Step, run};
 
 /// No sender sends more than its peer has room for.
 const WINDOW: u32 = 1 << 20;

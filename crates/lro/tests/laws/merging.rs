@@ -6,10 +6,10 @@ use lro::{Config, Discard, Mismatch, Pass, RxChecksum};
 use testkit::packet::PacketBuilder;
 use wire::{Flags, protocol};
 
-use crate::conservation::check;
-use crate::delivery::cut;
-use crate::naive::Tcp;
-use crate::run::{Frame, Joined, Out, Run, Step, run};
+use super::conservation::check;
+use super::delivery::cut;
+use super::naive::Tcp;
+use super::run::{Frame, Joined, Out, Run, Step, run};
 
 const PUSH: Flags = Flags::ACK.with(Flags::PSH);
 pub(crate) const BOTH: [Profile; 2] = [Endpoint, Lossless];
@@ -118,7 +118,7 @@ fn sequence_numbers_wrap() {
 }
 
 /// Where packets are restored, they are not put in another order either; what an endpoint gets is
-/// in [`crate::reorder`].
+/// in [`super::reorder`].
 #[test]
 fn a_hole_a_swap_a_duplicate_and_an_overlap_do_not_merge_where_packets_are_restored() {
     assert_eq!(sizes(Lossless, &[v4(0), v4(2), v4(3)]), [1, 2]);
@@ -255,7 +255,7 @@ fn a_reduced_congestion_window_never_joins() {
 fn push_completes_an_aggregate_where_it_must_be_restored() {
     let run = run_packets(Lossless, &[v4(0), v4(1).flags(PUSH), v4(2), v4(3)]);
     assert_eq!(run.groups(), [[0, 1], [2, 3]]);
-    assert!(Tcp::read(&run.joined().next().unwrap().bytes).unwrap().has(crate::naive::PSH));
+    assert!(Tcp::read(&run.joined().next().unwrap().bytes).unwrap().has(super::naive::PSH));
 }
 
 /// A sender pushes the last segment of each burst; as long as more of them wait, the host gains
@@ -280,7 +280,7 @@ fn push_lets_go_at_the_end_of_the_burst_for_an_endpoint() {
         let run = run(&Config { flush_on_psh, ..Config::default() }, &steps);
         check(&run, &steps);
         assert_eq!(run.groups(), expected);
-        assert!(Tcp::read(&run.joined().next().unwrap().bytes).unwrap().has(crate::naive::PSH));
+        assert!(Tcp::read(&run.joined().next().unwrap().bytes).unwrap().has(super::naive::PSH));
     }
 }
 
@@ -289,7 +289,7 @@ fn fin_with_data_completes_an_aggregate() {
     for profile in BOTH {
         let run = run_packets(profile, &[v4(0), v4(1).flags(Flags::ACK.with(Flags::FIN)), v4(2)]);
         assert_eq!(run.groups(), [vec![0, 1], vec![2]]);
-        assert!(only(&run).1.has(crate::naive::FIN));
+        assert!(only(&run).1.has(super::naive::FIN));
     }
 }
 

@@ -4,10 +4,10 @@
 
 use lro::{Config, Nanos, Profile};
 
-use crate::naive::{ACK, CWR, FIN, Key, PSH, SYN, Tcp};
-use crate::rules::{self, Order, Verdict, is_before};
-use crate::run::{START, Step};
-use crate::sent::Sent;
+use super::naive::{ACK, CWR, FIN, Key, PSH, SYN, Tcp};
+use super::rules::{self, Order, Verdict, is_before};
+use super::run::{START, Step};
+use super::sent::Sent;
 
 mod holes;
 mod piece;
@@ -120,7 +120,7 @@ impl Model {
         }
     }
 
-    fn receive(&mut self, number: usize, frame: &crate::run::Frame) {
+    fn receive(&mut self, number: usize, frame: &super::run::Frame) {
         match rules::verdict(&self.world.config, frame) {
             Verdict::Discard => {}
             Verdict::Pass => self.world.pass(None, number, 0),
@@ -158,7 +158,7 @@ impl Model {
     }
 
     /// A packet of the host's tells what it has sent.
-    fn host(&mut self, frame: &crate::run::Frame) {
+    fn host(&mut self, frame: &super::run::Frame) {
         let Some(packet) = Tcp::read(&frame.bytes) else { return };
         if self.world.config.profile == Profile::Endpoint
             && let Some(at) = self.find(&packet.reversed_key())

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use testkit::packet::PacketBuilder;
 use wire::{ETHERNET_LEN, Flags, Headers, VirtioNetHdr};
 
-use crate::run::{Frame, START, Step};
-use crate::trace::{configs, traces};
+use super::run::{Frame, START, Step};
+use super::trace::{configs, traces};
 
 /// What came out, from the IP header on.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -6,9 +6,9 @@ use lro::{Config, Discard, Flush, Pass};
 use testkit::packet::{PacketBuilder, pattern};
 use wire::Flags;
 
-use crate::conservation::check;
-use crate::naive::{FIN, Tcp};
-use crate::run::{Run, Step, host_sends, run, waiting};
+use super::conservation::check;
+use super::naive::{FIN, Tcp};
+use super::run::{Run, Step, host_sends, run, waiting};
 
 /// Segment `n` of 100 bytes.
 fn segment(n: u32) -> PacketBuilder {

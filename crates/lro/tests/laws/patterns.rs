@@ -6,7 +6,7 @@ use lro::{Config, Pass, RxChecksum};
 use testkit::packet::{PacketBuilder, pattern};
 use wire::Flags;
 
-use crate::run::{Frame, Out, Step, run, waiting};
+use super::run::{Frame, Out, Step, run, waiting};
 
 const SEGMENTS: usize = 4032;
 /// Segments that the port receives at a time, and how long they take to come at 10 Gb/s.

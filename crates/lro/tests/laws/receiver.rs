@@ -4,9 +4,9 @@
 //! said what it has sent, it drops what acknowledges more, or what is too old, as Linux's `tcp_ack` does
 //! (RFC 5961 section 5.2).
 
-use crate::naive::{ACK, FIN, RST, SYN, Tcp, URG};
-use crate::rules::is_before;
-use crate::run::Step;
+use super::naive::{ACK, FIN, RST, SYN, Tcp, URG};
+use super::rules::is_before;
+use super::run::Step;
 
 /// A segment, one byte of payload after the other with the frame that brought it.
 #[derive(Clone, Debug)]

@@ -5,9 +5,9 @@ use lro::{Config, Flush, Mismatch, Pass};
 use testkit::packet::{PacketBuilder, pattern};
 use wire::Flags;
 
-use crate::conservation::check;
-use crate::naive::Tcp;
-use crate::run::{Joined, Run, Step, host_sends, run, waiting};
+use super::conservation::check;
+use super::naive::Tcp;
+use super::run::{Joined, Run, Step, host_sends, run, waiting};
 
 /// Bytes `from` to `to` of a connection.
 fn bytes(from: u32, to: u32) -> PacketBuilder {

@@ -3,8 +3,8 @@
 
 use lro::{Config, Profile, RxChecksum};
 
-use crate::naive::{ACK, CWR, FIN, PSH, RST, SYN, Tcp, URG};
-use crate::run::Frame;
+use super::naive::{ACK, CWR, FIN, PSH, RST, SYN, Tcp, URG};
+use super::run::Frame;
 
 /// What becomes of a frame.
 pub(crate) enum Verdict {

@@ -51,7 +51,7 @@ impl From<Vec<u8>> for Frame {
 impl std::fmt::Debug for Frame {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let len = self.bytes.len();
-        match crate::naive::Tcp::read(&self.bytes) {
+        match super::naive::Tcp::read(&self.bytes) {
             Some(p) => write!(
                 f,
                 "{:?} seq {} + {} ack {} flags {:?} window {} id {:?}, {len} bytes: {:x?} {:x?} {:x?}",

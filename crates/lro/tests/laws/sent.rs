@@ -1,8 +1,8 @@
 //! Of which acknowledgments it is known that the host takes them (RFC 5961 section 5.2): the crate's
 //! documentation written anew.
 
-use crate::naive::{FIN, RST, SYN, Tcp};
-use crate::rules::is_before;
+use super::naive::{FIN, RST, SYN, Tcp};
+use super::rules::is_before;
 
 /// The host's SND.UNA and SND.NXT, as far as they were seen.
 #[derive(Clone, Copy, Debug, Default)]

@@ -5,9 +5,9 @@ use proptest::prelude::*;
 use testkit::packet::{PacketBuilder, pattern};
 use wire::{Flags, protocol};
 
-use crate::naive::Tcp;
-use crate::rules::is_before;
-use crate::run::{Frame, Step};
+use super::naive::Tcp;
+use super::rules::is_before;
+use super::run::{Frame, Step};
 
 /// One connection, and where its numbers start.
 #[derive(Clone, Debug)]

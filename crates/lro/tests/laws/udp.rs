@@ -7,8 +7,8 @@ use testkit::packet::{PacketBuilder, SOURCE_MAC, pattern};
 use testkit::verify;
 use wire::{FlowHash, GsoType, protocol};
 
-use crate::delivery::cut;
-use crate::run::{Frame, Joined, Out, Run, Step, run};
+use super::delivery::cut;
+use super::run::{Frame, Joined, Out, Run, Step, run};
 
 /// What is there besides the data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -8,10 +8,10 @@ use proptest::prelude::*;
 use testkit::packet::{PacketBuilder, pattern};
 use wire::Flags;
 
-use crate::conservation::check;
-use crate::delivery::cut;
-use crate::merging::{BOTH, frame, v4};
-use crate::run::{Out, Step, run};
+use super::conservation::check;
+use super::delivery::cut;
+use super::merging::{BOTH, frame, v4};
+use super::run::{Out, Step, run};
 
 /// Option kinds: TCP-AO (RFC 5925), Multipath TCP (RFC 8684), Fast Open (RFC 7413).
 const KINDS: [u8; 3] = [29, 30, 34];
@@ -35,7 +35,7 @@ fn with_option(packet: PacketBuilder, kind: u8, data: &[u8], timestamps: bool) -
     packet.options(&options)
 }
 
-fn at(run: &crate::run::Run, place: usize) -> Vec<usize> {
+fn at(run: &super::run::Run, place: usize) -> Vec<usize> {
     run.groups().into_iter().find(|group| group.contains(&place)).unwrap()
 }
 
@@ -111,7 +111,7 @@ fn other(n: u32) -> PacketBuilder {
     v4(n).ports(7, 8)
 }
 
-fn interrupted(profile: Profile, packet: Vec<u8>) -> crate::run::Run {
+fn interrupted(profile: Profile, packet: Vec<u8>) -> super::run::Run {
     let before = [v4(0), other(0), v4(1), other(1)].map(frame);
     let after = [v4(90), other(2), v4(91), other(3)].map(frame);
     let steps = [&before[..], &[Step::InterruptFlow(packet)], &after].concat();

@@ -20,7 +20,7 @@ use tcp::{
 };
 use wire::{ETHERNET_LEN, Flags, Seq, Timestamps};
 
-use crate::frame::{self, Arrival};
+use super::frame::{self, Arrival};
 use testkit::missing::lacks;
 
 /// A host and its link.
@@ -286,7 +286,7 @@ impl Lab {
             while sent != una + takes {
                 let next = self.near.next().and_then(Arrival::parse);
                 sent = next.map_or(sent, |it| sent.max(it.end()));
-                assert!(begun.elapsed() < crate::PATIENCE, "{} bytes are sent", sent - una);
+                assert!(begun.elapsed() < super::PATIENCE, "{} bytes are sent", sent - una);
             }
         }
         repair::take(&self.socket).unwrap().window.snd_wnd

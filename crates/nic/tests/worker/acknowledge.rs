@@ -9,7 +9,7 @@ use testkit::packet::{PacketBuilder, pattern};
 use testkit::verify;
 use wire::{Flags, Headers, VirtioNetHdr};
 
-use crate::rig::{Rig, read, segment, stream};
+use super::rig::{Rig, read, segment, stream};
 
 const ENOMEM: i32 = 12;
 const EINVAL: i32 = 22;

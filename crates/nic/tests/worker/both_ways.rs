@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use sys::frames::FramePool;
 use testkit::packet::pattern;
 
-use crate::rig::{Rig, read, segment, stream};
+use super::rig::{Rig, read, segment, stream};
 
 /// What happens next.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use testkit::packet::{PacketBuilder, pattern};
 use wire::{Flags, GsoType, VirtioNetHdr};
 
-use crate::rig::{Rig, read, segment, stream};
+use super::rig::{Rig, read, segment, stream};
 
 fn config(settings: &[(&str, &str)]) -> Config {
     let mut config = Config::default();

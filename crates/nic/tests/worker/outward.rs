@@ -6,7 +6,7 @@ use testkit::reassemble::reassemble;
 use testkit::verify;
 use wire::{GsoType, Headers, VirtioNetHdr};
 
-use crate::rig::{Rig, segment, stream};
+use super::rig::{Rig, segment, stream};
 
 /// A super-packet of `len` bytes from `seq` on, to be cut at 1,000.
 fn super_packet(seq: usize, len: usize) -> (VirtioNetHdr, Vec<u8>) {

@@ -5,7 +5,7 @@ use nic::config::Config;
 use testkit::packet::{PacketBuilder, pattern};
 use wire::{Flags, Headers, VirtioNetHdr};
 
-use crate::rig::{Rig, read, segment, stream};
+use super::rig::{Rig, read, segment, stream};
 
 /// Where the host's data begins.
 const HOST: u32 = 5_000;

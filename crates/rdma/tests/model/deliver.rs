@@ -6,10 +6,10 @@ use rdma::mpa::Rtr;
 use rdma::rdmap::terminate::{Cause, Operation, Protection};
 use rdma::verbs::{Completion, Done, Event, Work};
 
-use crate::side::{
+use super::side::{
     At, Coming, LOCAL_WRITE, Phase, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, Response, Side, Why,
 };
-use crate::tap::{Segment, To};
+use super::tap::{Segment, To};
 
 /// As DDP tells of it.
 fn ddp(why: Why) -> Cause {
@@ -317,7 +317,7 @@ impl Side {
     fn got_terminate(&mut self, qp: usize, segment: &Segment) {
         let bytes = &segment.payload;
         let cause = Cause::from_codes(bytes[0] >> 4, bytes[0] & 0xf, bytes[1]);
-        let names = |wr: &crate::side::Wr| {
+        let names = |wr: &super::side::Wr| {
             if bytes[2] & 0xc0 != 0xc0 || wr.at == At::Posted {
                 return false;
             }

@@ -3,8 +3,8 @@
 
 use rdma::verbs::Error;
 
-use crate::run::Run;
-use crate::side::Phase;
+use super::run::Run;
+use super::side::Phase;
 
 impl Run {
     /// The stream ends for one side. What the peer has sent and this side has not seen is lost; of what this side has
@@ -79,6 +79,6 @@ impl Run {
             self.let_wait(side, connection, false);
             return Ok(());
         }
-        crate::program::receive(self, side, connection)
+        super::program::receive(self, side, connection)
     }
 }

@@ -7,9 +7,9 @@ use rdma::verbs::{
 };
 use rdma::{Completion, Handle, Status};
 
-use crate::run::{CONNECTIONS, DEPTH, INLINE, Report, Run, SGES};
-use crate::send::bits;
-use crate::side::{
+use super::run::{CONNECTIONS, DEPTH, INLINE, Report, Run, SGES};
+use super::send::bits;
+use super::side::{
     At, Kind, LOCAL_WRITE, Phase, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, Recv, Region,
     WINDOW_BIND, Wr,
 };
@@ -507,7 +507,7 @@ fn set_emss(run: &mut Run, side: usize, connection: usize, emss: usize) {
     }
     host.rnic.set_emss(host.model.names.qps[connection], emss);
     let markers = run.markers_out(side, connection);
-    run.hosts[side].model.qps[connection].mulpdu = crate::run::mulpdu(emss, markers);
+    run.hosts[side].model.qps[connection].mulpdu = super::run::mulpdu(emss, markers);
 }
 
 fn close(run: &mut Run, side: usize, connection: usize) -> Result<(), String> {

@@ -4,10 +4,10 @@ use rdma::Status;
 use rdma::mpa::{Config, RtrKinds};
 use rdma::verbs::{Completion, Error, Event, Limits, QpConfig, Rnic, State};
 
-use crate::program;
-use crate::rng::Rng;
-use crate::side::{Cq, Names, Phase, Qp, Side};
-use crate::tap::{Segment, Tap};
+use super::program;
+use super::rng::Rng;
+use super::side::{Cq, Names, Phase, Qp, Side};
+use super::tap::{Segment, Tap};
 use crate::world::{Ram, negotiate};
 
 pub(crate) const CONNECTIONS: usize = 4;

@@ -7,11 +7,11 @@ use rdma::rdmap::atomic::Operation;
 use rdma::rdmap::terminate::{Cause, Protection};
 use rdma::verbs::{Event, WindowKind, Work};
 
-use crate::side::{
+use super::side::{
     At, Kind, LOCAL_WRITE, Phase, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, Response, Side,
     WINDOW_BIND, Why, Wr,
 };
-use crate::tap::{Segment, To};
+use super::tap::{Segment, To};
 
 const WRITE: u8 = 0;
 const READ_REQUEST: u8 = 1;

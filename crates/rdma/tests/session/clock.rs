@@ -11,8 +11,8 @@ use rdma::session::work::{Send, Shape};
 use rdma::verbs::{Flags, Work};
 use testkit::bytes::Bytes;
 
-use crate::side::Side;
-use crate::sides;
+use super::side::Side;
+use super::sides;
 use crate::world::BASE;
 
 /// What the application of one side knows of its completion queue.

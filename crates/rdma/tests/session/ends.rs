@@ -10,9 +10,9 @@ use rdma::session::completions::Completions;
 use rdma::session::posts::Posts;
 use rdma::verbs::{Sge, State, Work};
 
-use crate::side::DEPTH;
+use super::side::DEPTH;
+use super::{FLUSHED, sides};
 use crate::world::BASE;
-use crate::{FLUSHED, sides};
 
 const LOCAL_PROTECTION: u8 = 4;
 

@@ -9,7 +9,7 @@ use rdma::session::{Hostile, Request};
 use rdma::verbs::{Limits, Work};
 use testkit::bytes::Bytes;
 
-use crate::side::{CONTEXT, Side, WORDS, pump};
+use super::side::{CONTEXT, Side, WORDS, pump};
 use crate::world::{BASE, negotiate};
 
 pub(crate) fn limits() -> Limits {

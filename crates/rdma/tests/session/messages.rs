@@ -9,7 +9,7 @@ use rdma::session::message::{Connect, RegisterRequest};
 use rdma::session::{MessageError, Reply, Request};
 use rdma::verbs::Limits;
 
-use crate::side::qp_request;
+use super::side::qp_request;
 
 fn all() -> Vec<Request<'static>> {
     let (v4, v6): (SocketAddr, SocketAddr) =

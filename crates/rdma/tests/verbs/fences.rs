@@ -6,7 +6,7 @@ use rdma::rdmap::{Opcode, ReadRequest, atomic};
 use rdma::verbs::{Flags, Payload, Work};
 use rdma::{Event, Status};
 
-use crate::raw::{alone_with, parse, refused, tagged, untagged};
+use super::raw::{alone_with, parse, refused, tagged, untagged};
 use crate::world::{BASE, Pair, Setup};
 
 fn with_reads(ird: u16, ord: u16) -> Setup {

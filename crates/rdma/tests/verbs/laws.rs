@@ -5,7 +5,7 @@ use rdma::rdmap::{Opcode, ReadRequest};
 use rdma::verbs::{Flags, Payload, State, Work};
 use rdma::{Status, ddp};
 
-use crate::raw::{alone_with, last_words, parse, tagged, untagged};
+use super::raw::{alone_with, last_words, parse, tagged, untagged};
 use crate::world::{BASE, Host, Setup};
 
 fn short() -> Setup {

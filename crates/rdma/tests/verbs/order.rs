@@ -4,7 +4,7 @@ use rdma::Status;
 use rdma::rdmap::Opcode;
 use rdma::verbs::{Flags, Payload, Work};
 
-use crate::raw::{alone, parse, tagged, untagged};
+use super::raw::{alone, parse, tagged, untagged};
 use crate::world::{BASE, Pair, Setup};
 
 /// Segments of a message one behind the other, messages as they were posted; offsets go up.

@@ -5,7 +5,7 @@ use rdma::rdmap::{Opcode, ReadRequest};
 use rdma::verbs::{Access, Qp, QpConfig, RecvRequest, State};
 use rdma::{Event, Status};
 
-use crate::raw::{alone_with, tagged, untagged};
+use super::raw::{alone_with, tagged, untagged};
 use crate::world::{BASE, Host, Setup};
 
 /// Two queue pairs of one host that share receives.

@@ -6,7 +6,7 @@ use rdma::rdmap::{Opcode, ReadRequest};
 use rdma::verbs::{Payload, Work};
 use rdma::{Status, ddp};
 
-use crate::raw::{alone, fpdu, last_words, parse, refused, tagged, untagged, untagged_in};
+use super::raw::{alone, fpdu, last_words, parse, refused, tagged, untagged, untagged_in};
 use crate::world::{BASE, Host};
 
 /// A host that has asked for 16 bytes, and where they go.

@@ -7,7 +7,7 @@ use rdma::rdmap::{Opcode, ReadRequest};
 use rdma::verbs::Work;
 use rdma::{Event, Status};
 
-use crate::raw::{alone, last_words, parse, refused, tagged, untagged};
+use super::raw::{alone, last_words, parse, refused, tagged, untagged};
 use crate::world::{BASE, Pair};
 
 /// The header of the segment that failed is repeated as it came, with its length.

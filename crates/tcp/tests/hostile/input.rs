@@ -4,7 +4,7 @@
 use tcp::Snapshot;
 use testkit::bytes::Bytes;
 
-use crate::drive::{Drive, four};
+use super::drive::{Drive, four};
 use crate::given;
 
 pub(crate) fn run(bytes: &[u8]) {

@@ -1,6 +1,6 @@
 //! Inputs of the fuzz target `tcp_snapshot` that once failed.
 
-use crate::input;
+use super::input;
 
 /// `validate` took an urgent pointer at the next byte to be read: after a read it refused what the same
 /// connection froze into. `snapshot/urgent.rs` states the law.

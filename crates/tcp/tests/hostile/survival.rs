@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use tcp::Snapshot;
 use testkit::bytes::Bytes;
 
-use crate::drive::Drive;
+use super::drive::Drive;
 use crate::given;
 
 fn any_bytes() -> impl Strategy<Value = Vec<u8>> {

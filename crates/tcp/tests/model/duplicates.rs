@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use tcp::Config;
 use wire::{Flags, Seq};
 
-use crate::peer::{Offer, Peer, Sent};
+use super::peer::{Offer, Peer, Sent};
 
 /// Payload of the peer's segments: all of them fit the first window.
 const MSS: usize = 100;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use tcp::Config;
 use wire::{Flags, Seq};
 
-use crate::peer::{Offer, Peer};
+use super::peer::{Offer, Peer};
 
 /// Payload of the peer's segments, and how many there are before the FIN.
 const MSS: usize = 500;

@@ -4,7 +4,7 @@ use tcp::Config;
 use tcp::config::SECOND;
 use wire::{Flags, icmp};
 
-use crate::peer::{Offer, Peer};
+use super::peer::{Offer, Peer};
 
 /// The largest payload of one segment.
 const FULL: usize = 1000;

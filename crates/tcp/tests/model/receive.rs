@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use tcp::Config;
 use wire::{Flags, Seq};
 
-use crate::peer::{Offer, Peer, Sent};
+use super::peer::{Offer, Peer, Sent};
 
 /// The peer's stream.
 fn stream() -> Vec<u8> {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use tcp::{Algorithm, Config};
 use wire::Flags;
 
-use crate::peer::{Offer, Peer};
+use super::peer::{Offer, Peer};
 
 proptest! {
     /// A path that drops nothing, and a peer whose window is what bounds the sender (RFC 9438 sections 4.6

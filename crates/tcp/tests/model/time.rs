@@ -5,7 +5,7 @@ use tcp::config::{MILLISECOND, SECOND};
 use tcp::{Config, Reason};
 use wire::Flags;
 
-use crate::peer::{Offer, Peer};
+use super::peer::{Offer, Peer};
 
 /// RFC 6298 section 2, with the lower bound that `Config::min_rto` has: of the variation's part.
 #[derive(Default)]

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use tcp::Config;
 use wire::{Flags, Seq};
 
-use crate::peer::{Offer, Peer};
+use super::peer::{Offer, Peer};
 
 /// Bytes that come, bytes that are read, and whether the peer keeps to the window.
 fn step() -> impl Strategy<Value = (u32, usize, bool)> {

@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 
 use tcp::{Events, Nanos, Reason, ReceiveError, Socket, State};
 
-use crate::plan::{Dice, Ending, Side};
-use crate::shelf::Shelf;
+use super::plan::{Dice, Ending, Side};
+use super::shelf::Shelf;
 
 /// What an urgent byte looks like; no other one does.
 const URGENT: u8 = 0xff;

@@ -4,8 +4,8 @@
 use tcp::{FourTuple, Options, Transmit};
 use wire::{Flags, Seq};
 
-use crate::frame::{self, Arrival};
-use crate::plan::Dice;
+use super::frame::{self, Arrival};
+use super::plan::Dice;
 
 /// A segment to the side that has just sent `packet`, as if from its peer; it must change nothing.
 /// `packet` has the numbers that the side expects next.

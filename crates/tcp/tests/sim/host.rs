@@ -10,11 +10,11 @@ use tcp::{
 };
 use wire::{Seq, icmp};
 
-use crate::app::{App, Phase, Stream};
-use crate::frame::Arrival;
-use crate::plan::{Dice, Freeze, Opening, Plan, Side, Wrap};
-use crate::shelf::Shelf;
-use crate::watch::Limits;
+use super::app::{App, Phase, Stream};
+use super::frame::Arrival;
+use super::plan::{Dice, Freeze, Opening, Plan, Side, Wrap};
+use super::shelf::Shelf;
+use super::watch::Limits;
 
 /// Bytes of a snapshot, and when they are to be a connection again.
 #[derive(Debug)]

@@ -6,13 +6,13 @@ use degen::{Degen, Heap, Random};
 use tcp::{Nanos, Reason, State};
 use wire::{Flags, Seq, icmp};
 
-use crate::app::Phase;
-use crate::attack;
-use crate::frame::{self, Arrival, ip_len};
-use crate::host::Host;
-use crate::plan::{Dice, Opening, Plan};
-use crate::trace::Trace;
-use crate::watch::Watch;
+use super::app::Phase;
+use super::attack;
+use super::frame::{self, Arrival, ip_len};
+use super::host::Host;
+use super::plan::{Dice, Opening, Plan};
+use super::trace::Trace;
+use super::watch::Watch;
 
 const SECOND: Nanos = 1_000_000_000;
 

@@ -3,8 +3,8 @@
 use tcp::{Nanos, Options};
 use wire::{Seq, icmp};
 
-use crate::frame::Arrival;
-use crate::plan::Freeze;
+use super::frame::Arrival;
+use super::plan::Freeze;
 
 /// Prints what happens, or does not.
 #[derive(Clone, Copy, Debug, Default)]

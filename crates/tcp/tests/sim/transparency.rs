@@ -6,12 +6,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use tcp::config::MILLISECOND;
 use wire::Seq;
 
-use crate::frame::Arrival;
-use crate::kept::FREEZES;
-use crate::plan::{Dice, Freeze, Plan};
-use crate::run::{Run, Sent};
-use crate::trace::{self, Trace};
-use crate::{RUNS, number};
+use super::frame::Arrival;
+use super::kept::FREEZES;
+use super::plan::{Dice, Freeze, Plan};
+use super::run::{Run, Sent};
+use super::trace::{self, Trace};
+use super::{RUNS, number};
 
 /// A run without freezes of its own.
 fn plan(seed: u64) -> Plan {

@@ -4,7 +4,7 @@ use wire::{Flags, Seq};
 
 use tcp::Options;
 
-use crate::frame::{Arrival, ip_len};
+use super::frame::{Arrival, ip_len};
 
 /// What a side has sent and received so far.
 #[derive(Debug, Default)]

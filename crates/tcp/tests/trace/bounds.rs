@@ -5,7 +5,7 @@ use tcp::trace::{Event, QUEUE_MAX, Record};
 use tcp::{FourTuple, Options, Segment, Stack};
 use wire::{Flags, Seq};
 
-use crate::lab::{PORT, config, path, reversed, stack};
+use super::lab::{PORT, config, path, reversed, stack};
 
 fn listening() -> Stack {
     let mut stack = stack(3);

@@ -6,7 +6,7 @@ use tcp::trace::{Event, Record, Timer};
 use tcp::{FourTuple, Reason, State};
 use wire::Flags;
 
-use crate::lab::{Lab, Seen, path, reversed};
+use super::lab::{Lab, Seen, path, reversed};
 
 const LEN: usize = 150_000;
 
@@ -194,7 +194,7 @@ fn a_connection_that_is_frozen_ends_here_and_goes_on_where_it_is_thawed() {
     let end = Event::State { from: State::SynSent, to: State::Closed, end: Some(Reason::Frozen) };
     assert_eq!(lab.records.last().map(|record| record.event), Some(end));
     lab.records.clear();
-    lab.stacks[0].thaw(&snapshot, crate::lab::config(), 0).unwrap();
+    lab.stacks[0].thaw(&snapshot, super::lab::config(), 0).unwrap();
     lab.fetch();
     let begin = Event::State { from: State::Closed, to: State::SynSent, end: None };
     assert_eq!(lab.records.first().map(|record| record.event), Some(begin));

@@ -38,6 +38,7 @@ mod handoff_workers;
 mod leases;
 mod logged;
 mod paper;
+mod quic;
 mod rdma;
 mod received;
 mod refused;

@@ -27,7 +27,7 @@ impl Programs {
 
     /// A target's tests, where and as cargo runs them.
     pub(super) fn command(&self, tree: &Tree, target: &Target) -> Result<Command, String> {
-        let program = self.by_target.get(target);
+        let program = self.by_target.get(&target.program());
         let missing = || format!("cargo builds nothing by `{}`", target.words().join(" "));
         let mut command = Command::new(program.ok_or_else(missing)?);
         // Ordinary users do not look where `ip` and `ethtool` are.

@@ -16,7 +16,7 @@ const SIMULATIONS: u64 = 2_000;
 const SEQUENCES: u64 = 20_000;
 const FUZZ_TIME: Duration = Duration::from_secs(20);
 /// The test that compares as many sequences as it is told.
-const GRO: &str = "random::as_many_as_asked_for";
+const GRO: &str = "kernel::random::as_many_as_asked_for";
 /// The same of sequences of calls, of which there are so many in a turn.
 const CALLS: &str = "differential::as_many_as_asked_for";
 const CALL_SEQUENCES: u64 = 1000;
@@ -104,7 +104,8 @@ fn command(
     }
     let mut test = programs.command(tree, &target(subject))?;
     match subject {
-        Subject::Simulation(_) => test
+        Subject::Simulation(target) => test
+            .args(target.filter())
             // Half of all seeds: there is room behind the first.
             .env("WHARF_SIM_FIRST", (seed >> 1).to_string())
             .env("WHARF_SIM_RUNS", SIMULATIONS.to_string()),
@@ -117,7 +118,7 @@ fn command(
             .env("WHARF_CALLS_SEQUENCES", CALL_SEQUENCES.to_string())
             .env("WHARF_CALLS_POLICY", policy(seed))
             .args(["--exact", CALLS]),
-        _ => test.env("PROPTEST_RNG_SEED", seed.to_string()),
+        _ => test.args(target(subject).filter()).env("PROPTEST_RNG_SEED", seed.to_string()),
     };
     Ok(test)
 }
@@ -130,7 +131,7 @@ fn policy(seed: u64) -> &'static str {
 fn target(subject: &Subject) -> Target {
     match subject {
         Subject::Properties(target) | Subject::Simulation(target) => target.clone(),
-        Subject::Gro => Target::new("lro", Some("kernel")),
+        Subject::Gro => Target::of_suite("lro", "kernel"),
         Subject::Calls => Target::new("wharf", Some("e2e")),
         Subject::Fuzz(target) => Target::new("fuzz", Some(target)),
     }

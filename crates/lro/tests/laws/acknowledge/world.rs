@@ -6,8 +6,8 @@ use testkit::packet::{DESTINATION_MAC, PacketBuilder, SOURCE_MAC, pattern};
 use testkit::verify;
 use wire::Flags;
 
-use crate::naive;
-use crate::rules::is_before;
+use crate::laws::naive;
+use crate::laws::rules::is_before;
 
 /// What the options of a SYN say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

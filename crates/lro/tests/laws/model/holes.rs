@@ -3,8 +3,8 @@
 use lro::Nanos;
 
 use super::{Connection, FAR, Piece, World, distance};
-use crate::naive::{ACK, Tcp};
-use crate::rules::{is_before, kinds};
+use crate::laws::naive::{ACK, Tcp};
+use crate::laws::rules::{is_before, kinds};
 
 /// How long holes are waited for: what the one that is watched tells.
 #[derive(Default)]

@@ -3,8 +3,8 @@
 use lro::Nanos;
 
 use super::Told;
-use crate::naive::Tcp;
-use crate::rules::is_before;
+use crate::laws::naive::Tcp;
+use crate::laws::rules::is_before;
 
 /// A packet, or the part of it that is not held yet.
 #[derive(Clone, Debug)]

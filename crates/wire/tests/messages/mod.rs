@@ -1,5 +1,4 @@
 //! ARP, Neighbour Discovery and ICMP messages, and headers that are written.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 mod drive;
 

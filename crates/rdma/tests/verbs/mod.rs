@@ -1,5 +1,4 @@
 //! Verbs over a stream: what completes, what is placed, and what is refused.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 mod close;
 mod data;
@@ -14,5 +13,3 @@ mod raw;
 mod siw_bugs;
 mod terminate;
 mod windows;
-#[path = "../world/mod.rs"]
-mod world;

@@ -1,5 +1,4 @@
 //! Faults that reading the code has found: each test failed before its fault was fixed.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 use std::sync::Arc;
 use tcp::config::{MILLISECOND, SECOND};
 use tcp::*;

@@ -1,6 +1,5 @@
 //! The engine against models that are simple because they are slow: what was received as a set of bytes,
 //! the window as the peer sees it, the round-trip time as RFC 6298 writes it.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 mod duplicates;
 mod fin;

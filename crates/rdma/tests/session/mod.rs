@@ -1,16 +1,14 @@
 //! Sessions: what an application posts into the shared memory is done, and nothing that it writes there does harm.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 mod clock;
 mod ends;
 mod hostile;
 mod messages;
 mod side;
-#[path = "../world/mod.rs"]
-mod world;
 
 use std::sync::atomic::Ordering;
 
+use crate::world::{BASE, negotiate};
 use proptest::prelude::*;
 use rdma::mpa::Config;
 use rdma::session::completions::{ANY, Completions};
@@ -20,7 +18,6 @@ use rdma::session::{Hostile, Request};
 use rdma::verbs::{Limits, State, Work};
 use side::{CHANNEL, CONTEXT, DEPTH, Side, pump, put};
 use testkit::bytes::Bytes;
-use world::{BASE, negotiate};
 
 fn sides() -> (Side, Side) {
     let (mut a, mut b) = (Side::new(1, Limits::default()), Side::new(2, Limits::default()));

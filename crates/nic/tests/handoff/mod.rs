@@ -2,7 +2,6 @@
 //! comes twice, and the peer, a kernel of its own, notices nothing.
 //!
 //! Without the privilege to make network namespaces and TUNs, each test says so and returns.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 #[allow(dead_code)] // the simulation has more use for it
 #[path = "../../../tcp/tests/sim/frame.rs"]

@@ -2,7 +2,6 @@
 //!
 //! quinn sends up to ten packets with one `sendmsg` and `UDP_SEGMENT`, and receives with `UDP_GRO`:
 //! what wharf takes from the host are super-packets, and with `lro.udp` it makes some itself.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -16,11 +15,7 @@ use quinn::{
 };
 use testkit::lab::Host;
 
-#[allow(dead_code)] // the end-to-end tests use the rest
-#[path = "e2e/setup.rs"]
-mod setup;
-
-use setup::{Hosts, Ip, Plan, Port, Up, may_have_room};
+use crate::setup::{Hosts, Ip, Plan, Port, Up, may_have_room};
 
 const MB: usize = 1 << 20;
 /// Bytes more, so that the last packet is short.

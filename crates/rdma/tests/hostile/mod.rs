@@ -1,10 +1,7 @@
 //! Peers and applications that do anything: the device goes on, and its laws hold.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 mod posts;
 mod streams;
-#[path = "../world/mod.rs"]
-mod world;
 
 use proptest::prelude::*;
 use testkit::bytes::Bytes;

@@ -1,5 +1,4 @@
 //! A worker between a wire and a host in memory, in virtual time.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 mod acknowledge;
 mod both_ways;

@@ -4,8 +4,6 @@
 #[path = "../../../tcp/tests/snapshot/given.rs"]
 #[allow(dead_code)] // the tests of tcp use the rest
 mod given;
-#[path = "../given/mod.rs"]
-mod given_bytes;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -141,7 +139,7 @@ proptest! {
 
     #[test]
     fn any_words_are_no_record_or_one_that_is_written_the_same(bytes in proptest::collection::vec(any::<u8>(), 256)) {
-        given_bytes::mirror(&bytes);
+        crate::given::mirror(&bytes);
     }
 
     /// Words with a right sum, which random ones do not have.
@@ -153,8 +151,8 @@ proptest! {
         all[24..].copy_from_slice(&Moving::of(&snapshot).words(1, EPOCH));
         let at = if at < AGREED_WORDS - 1 { at } else { at + 13 };
         all[at.min(MIRROR_WORDS - 2)] ^= flip;
-        given_bytes::with_right_sums(&mut all);
-        given_bytes::mirror_words(&all);
+        crate::given::with_right_sums(&mut all);
+        crate::given::mirror_words(&all);
     }
 }
 

@@ -5,7 +5,6 @@
 //! seed of the first. A run that fails prints its
 //! seed; `WHARF_SIM_SEED=17 WHARF_SIM_TRACE=1` repeats that one and prints its packets. Seeds that once
 //! failed stand in `kept.rs` and are run each time.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 mod app;
 mod attack;

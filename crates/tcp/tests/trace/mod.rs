@@ -1,6 +1,5 @@
 //! The trace of one connection: all that the wire saw of it, in order, nothing of another, and no more
 //! than there is room for.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 mod bounds;
 mod lab;

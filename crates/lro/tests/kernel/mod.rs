@@ -8,7 +8,6 @@
 //! foretells both sides of it.
 //!
 //! `cargo xtask gro` runs [`random`] for longer.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 mod check;
 mod datagrams;

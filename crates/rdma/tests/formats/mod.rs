@@ -1,5 +1,4 @@
 //! Each format is read as it is written, and any bytes are read or refused.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 mod atomic;
 mod siw;

@@ -1,5 +1,4 @@
 //! The laws of a host, for any packets and times.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 mod drive;
 

@@ -1,5 +1,4 @@
 //! The laws of receive offload, over traces of every kind, and Linux's rules one by one.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 mod acknowledge;
 mod acks;

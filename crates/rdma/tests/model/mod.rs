@@ -4,7 +4,6 @@
 //! `WHARF_SIM_RUNS=100000` makes that many runs instead of 1,000, and `WHARF_SIM_FIRST` is the seed of the first. A
 //! run that fails prints its seed; `WHARF_SIM_SEED=17 WHARF_SIM_TRACE=1` repeats that one and prints what
 //! happens.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 mod deliver;
 mod ends;
@@ -14,8 +13,6 @@ mod run;
 mod send;
 mod side;
 mod tap;
-#[path = "../world/mod.rs"]
-mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;

@@ -1,0 +1,14 @@
+//! The tests of `handoff` as one program, which is compiled and linked once.
+#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
+
+mod commands;
+#[allow(dead_code)] // each user has its part
+mod given;
+mod held;
+mod machine;
+mod mirror;
+mod policy;
+mod rings;
+mod session;
+mod sharers;
+mod splice;

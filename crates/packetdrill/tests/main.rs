@@ -1,0 +1,5 @@
+//! The tests of `packetdrill` as one program, which is compiled and linked once.
+#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
+
+mod runner;
+mod scripts;

@@ -1,0 +1,11 @@
+//! The tests of `rdma` as one program, which is compiled and linked once.
+#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
+
+mod formats;
+mod hostile;
+mod model;
+mod musts;
+mod session;
+mod verbs;
+#[allow(dead_code)] // each user has its part
+mod world;
