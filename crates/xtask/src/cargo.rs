@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::outcome::Outcome;
-use crate::process::{is_root, run, works};
+use crate::process::{is_root, output, run, works};
+use crate::smoke::SMOKE;
 use crate::tree::Tree;
 
 /// The integration test that runs other programs, most of them in a network of their own.
@@ -112,13 +113,31 @@ pub(crate) fn tests(tree: &Tree) -> Outcome {
     }
     let tests = Tests::new(tree)?;
     tests.run(&mut test)?;
-    tests.run(cargo(tree).args(["test", "--workspace", "--doc"]))?;
     Ok(tests.left_out())
+}
+
+/// The examples in the documentation.
+pub(crate) fn doc_tests(tree: &Tree) -> Outcome {
+    run(cargo(tree).args(["test", "--workspace", "--doc"]))?;
+    Ok(Vec::new())
 }
 
 /// All end-to-end tests; as an ordinary user those that a user namespace allows.
 pub(crate) fn end_to_end(tree: &Tree) -> Outcome {
     end_to_end_of(tree, &[])
+}
+
+/// One end-to-end test of each command and of each kind of program.
+pub(crate) fn smoke(tree: &Tree) -> Outcome {
+    let list =
+        output(cargo(tree).args(["test", "--workspace", "--test", END_TO_END, "--", "--list"]))?;
+    let tests: Vec<&str> = list.lines().filter_map(|line| line.strip_suffix(": test")).collect();
+    if let Some(missing) = SMOKE.iter().find(|name| !tests.contains(name)) {
+        return Err(format!(
+            "there is no end-to-end test `{missing}`: see crates/xtask/src/smoke.rs"
+        ));
+    }
+    end_to_end_of(tree, &[&["--exact"], SMOKE].concat())
 }
 
 fn end_to_end_of(tree: &Tree, names: &[&str]) -> Outcome {

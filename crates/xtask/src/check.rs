@@ -12,54 +12,124 @@ struct Step {
     name: &'static str,
     what: &'static str,
     run: fn(&Tree) -> Outcome,
+    part_of: Part,
+}
+
+/// Which checks have a step.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Both,
+    /// `cargo xtask check` alone: `--all` has more of the same.
+    Short,
+    /// `cargo xtask check --all` alone.
+    All,
 }
 
 /// Cheap ones first.
 const STEPS: &[Step] = &[
-    Step { name: "format", what: "every Rust file is as rustfmt writes it", run: cargo::format },
-    Step { name: "sizes", what: "no Rust file is over 600 lines", run: source::sizes },
+    Step {
+        name: "format",
+        what: "every Rust file is as rustfmt writes it",
+        run: cargo::format,
+        part_of: Part::Both,
+    },
+    Step {
+        name: "sizes",
+        what: "no Rust file is over 600 lines",
+        run: source::sizes,
+        part_of: Part::Both,
+    },
     Step {
         name: "unsafe",
         what: "unsafe code only in the rooms for it",
         run: source::unsafe_rooms,
+        part_of: Part::Both,
     },
     Step {
         name: "imports",
         what: "no circle of modules, and docs/modules.md is what they are",
         run: imports::check,
+        part_of: Part::Both,
     },
     Step {
         name: "purity",
         what: "wire, lro, gso, degen, iface, tcp, handoff and rdma need no std and no OS",
         run: purity::check,
+        part_of: Part::Both,
     },
-    Step { name: "xdp-object", what: "redirect.o is what redirect.c says", run: object::check },
+    Step {
+        name: "xdp-object",
+        what: "redirect.o is what redirect.c says",
+        run: object::check,
+        part_of: Part::Both,
+    },
+    Step {
+        name: "programs",
+        what: "what the tests run is installed",
+        run: programs::install,
+        part_of: Part::Both,
+    },
     Step {
         name: "clippy",
         what: "every target of every crate, without warnings",
         run: cargo::clippy,
+        part_of: Part::Both,
     },
-    Step { name: "docs", what: "the documentation, without warnings", run: cargo::docs },
-    Step { name: "fuzz-targets", what: "the fuzz targets compile", run: fuzz::compile },
-    Step { name: "programs", what: "what the tests run is installed", run: programs::install },
-    Step { name: "tests", what: "unit and property tests", run: cargo::tests },
+    Step {
+        name: "docs",
+        what: "the documentation, without warnings",
+        run: cargo::docs,
+        part_of: Part::All,
+    },
+    Step {
+        name: "fuzz-targets",
+        what: "the fuzz targets compile",
+        run: fuzz::compile,
+        part_of: Part::All,
+    },
+    Step {
+        name: "tests",
+        what: "unit tests, property tests and simulations",
+        run: cargo::tests,
+        part_of: Part::Both,
+    },
+    Step {
+        name: "doc-tests",
+        what: "the examples in the documentation",
+        run: cargo::doc_tests,
+        part_of: Part::All,
+    },
     Step {
         name: "loom",
         what: "handoff's rings in all orders in which two threads can see each other",
         run: cargo::loom,
+        part_of: Part::All,
     },
-    Step { name: "kept", what: "what exploring once found", run: explore::check },
+    Step {
+        name: "kept",
+        what: "what exploring once found",
+        run: explore::check,
+        part_of: Part::All,
+    },
+    Step {
+        name: "smoke",
+        what: "an end-to-end test of each command and of each kind of program",
+        run: cargo::smoke,
+        part_of: Part::Short,
+    },
     Step {
         name: "e2e",
         what: "end-to-end tests in network namespaces and a browser",
         run: cargo::end_to_end,
+        part_of: Part::All,
     },
 ];
 
 pub(crate) fn run(arguments: &[&str]) -> Result<(), Failure> {
     let Some(steps) = chosen(arguments)? else {
         for step in STEPS {
-            println!("{:<14}{}", step.name, step.what);
+            let only_all = if step.part_of == Part::All { " (with --all)" } else { "" };
+            println!("{:<14}{}{only_all}", step.name, step.what);
         }
         return Ok(());
     };
@@ -93,11 +163,15 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), Failure> {
 
 /// The steps that the command line asks for; `None` if it asks for the list of them.
 fn chosen(arguments: &[&str]) -> Result<Option<Vec<&'static Step>>, Failure> {
-    let (mut only, mut skip) = (Vec::new(), Vec::new());
+    let (mut only, mut skip, mut part) = (Vec::new(), Vec::new(), Part::Short);
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         let names = match *argument {
             "--list" => return Ok(None),
+            "--all" => {
+                part = Part::All;
+                continue;
+            }
             "--only" => &mut only,
             "--skip" => &mut skip,
             other => return Err(Failure::Usage(format!("check has no option `{other}`"))),
@@ -110,8 +184,11 @@ fn chosen(arguments: &[&str]) -> Result<Option<Vec<&'static Step>>, Failure> {
         }
         names.push(name);
     }
-    let asked_for =
-        |step: &&Step| (only.is_empty() || only.contains(&step.name)) && !skip.contains(&step.name);
+    let is_in_part = |step: &Step| step.part_of == Part::Both || step.part_of == part;
+    let asked_for = |step: &&Step| {
+        let is_chosen = if only.is_empty() { is_in_part(step) } else { only.contains(&step.name) };
+        is_chosen && !skip.contains(&step.name)
+    };
     Ok(Some(STEPS.iter().filter(asked_for).collect()))
 }
 
@@ -139,9 +216,12 @@ mod tests {
 
     #[test]
     fn steps_are_chosen_by_name() {
-        assert_eq!(names(&[]).len(), STEPS.len());
+        let (short, all) = (names(&[]), names(&["--all"]));
+        assert!(short.contains(&"smoke") && !short.contains(&"e2e"), "{short:?}");
+        assert_eq!(all.len(), STEPS.len() - 1, "all but the short form of one");
+        assert!(!all.contains(&"smoke"), "{all:?}");
         assert_eq!(names(&["--only", "e2e", "--only", "format"]), ["format", "e2e"]);
-        assert_eq!(names(&["--skip", "e2e"]).len(), STEPS.len() - 1);
+        assert_eq!(names(&["--all", "--skip", "e2e"]).len(), all.len() - 1);
         assert!(chosen(&["--list"]).unwrap().is_none());
     }
 

@@ -15,6 +15,7 @@ mod process;
 mod programs;
 mod purity;
 mod siw;
+mod smoke;
 mod source;
 mod tree;
 
@@ -27,8 +28,10 @@ cargo xtask: what the project asks of itself
                                      compare what two wharfs make of the same random captures (1,000);
                                      without --after the second is this tree's. It ends with the
                                      first that differs; --all goes on and tells each
-  cargo xtask check                  everything that must hold
-  cargo xtask check --list           the steps of it
+  cargo xtask check                  what must hold: format, lints, laws, and an end-to-end test of each
+                                     command and kind of program
+  cargo xtask check --all            everything: all end-to-end tests, docs, loom, fuzz targets as well
+  cargo xtask check --list           the steps
   cargo xtask check --only STEP      one step (may be repeated)
   cargo xtask check --skip STEP      all but this one (may be repeated)
                                      What a test needs and this machine lacks fails; with

@@ -1,0 +1,67 @@
+//! The end-to-end tests of the short check: one of each command, port, program's kind and way to end.
+
+/// Names of tests of `crates/wharf/tests/e2e`.
+pub(crate) const SMOKE: &[&str] = &[
+    // up, by each port; stats, set
+    "through::xdp::bytes_arrive_as_they_were_sent",
+    "through::packet::bytes_arrive_as_they_were_sent",
+    "through::packet_super_packets::iperf3_udp_arrives_in_order",
+    "through::veth::datagrams_of_all_sizes_are_answered",
+    "through::xdp_partial_checksums::curl_fetches_a_file",
+    "through::jumbo_frames_pass_whole",
+    "running::stats_say_what_was_merged_and_cut",
+    "running::a_wrong_setting_changes_nothing",
+    "segments::tcp_segments_larger_than_the_wires_mtu_are_cut",
+    "segments::large_datagrams_arrive_whole_by_af_packet",
+    "tunnels::through_xdp_with_outer_checksums",
+    "tagged::tagged_and_unknown_frames_pass_untouched_by_af_xdp",
+    "transmit::super_packets_cross_a_veth_whole",
+    "received::udp_that_is_joined_arrives_as_it_was_sent",
+    "received::what_is_acknowledged_for_the_host_reaches_it",
+    "forwards::what_is_forwarded_leaves_as_it_came",
+    "shared::workers_share_one_queue",
+    "beside::own_addresses_are_served_beside_the_hosts",
+    "follows::an_mtu_that_the_user_has_set_stays",
+    "leases::xdp::udhcpc_takes_a_lease",
+    "silent::no_datagram_arrives_twice_while_wharf_starts_or_ends",
+    // its ends
+    "ends::xdp::the_network_comes_back_after_kill_9",
+    "ends::packet::the_network_comes_back_after_sigterm",
+    "changes::xdp::the_wire_has_the_latest_state_after_kill_9",
+    "refused::a_wrong_configuration_is_refused",
+    "logged::without_log_only_what_is_not_as_it_should_be_is_told",
+    "control::files::mode_and_group_say_who_may_ask",
+    // degen
+    "degen::between::connections_datagrams_and_neighbours_pass",
+    "degen::counts::a_seed_loses_the_same_frames_again_and_another_does_not",
+    "degen::running::settings_are_shown_as_they_are_in_force",
+    "degen::up::each_direction_is_lost_by_itself",
+    // tcp
+    "tcp::plain::echo_answers_nc_over_both_versions",
+    // run, connections, handoff
+    "handoff::connections_go_to_and_fro_by_hand",
+    "handoff::connections_outlive_a_wharf_that_is_killed",
+    "handoff::a_server_with_threads_runs_on_the_nic",
+    "handoff_seen::a_connection_is_seen_wherever_it_is",
+    "handoff_host::a_rule_of_the_firewall_gives_connections_back",
+    "handoff_programs::web::nginx_runs_on_the_nic_and_reloads_under_load",
+    "handoff_programs::web::node_runs_on_the_nic",
+    "handoff_programs::pairs::a_server_in_go_runs_on_the_nic",
+    "handoff_programs::both::calls_past_the_library_get_pairs",
+    "handoff_programs::clients::curl_runs_on_the_nic",
+    "handoff_programs::stores::redis_runs_on_the_nic_with_pipelines",
+    "storm::connections_outlive_one_wharf_after_the_other",
+    // run --rdma, rdma
+    "rdma::programs::the_device_is_listed",
+    "rdma::programs::rping_validates_what_it_writes_and_reads",
+    "rdma::programs::perftest_measures_each_operation",
+    "rdma::verbs::verbs_and_their_errors_are_as_specified",
+    "rdma::nic::programs_run_on_the_tcp_of_the_nic",
+    "rdma::symbols::what_programs_import_is_exported",
+    "rdma::refusals::connections_are_listed_and_refusals_counted_by_their_reason",
+    // demo, doctor, bench
+    "demo::the_demo_prints_a_table_for_people",
+    "handoff_doctor::the_doctor_says_what_a_wharf_lacks_to_take_connections_over",
+    "bench::lro_throughput_tells_every_case_over_both_wires",
+    "paper::a_figure_is_measured_kept_and_shown_and_not_measured_again",
+];
