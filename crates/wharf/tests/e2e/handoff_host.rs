@@ -466,7 +466,7 @@ fn a_connection_to_a_port_below_1024_moves_to_and_fro_and_outlives_wharf() {
     for to in ["nic", "os", "nic"] {
         moves(to);
     }
-    assert_eq!(up.counter("handoff", "refused"), 0);
+    assert_eq!(up.counter("handoff_refused", "port"), 0);
     up.wharf.signal(Signal::Kill);
     streams.iter().for_each(|stream| echoes(stream, &bytes(300_000, 2)));
     streams.into_iter().for_each(ends);

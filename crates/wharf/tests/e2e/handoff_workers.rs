@@ -9,7 +9,7 @@ use testkit::lab::{have, wait_until};
 
 use super::ends::guards;
 use super::handoff::{EVENTS, THREADS, bytes, connect, echoes, ends, serve};
-use super::setup::{Hosts, Ip, PEER, Plan, Port, Up, WIRE, give};
+use super::setup::{HOST, Hosts, Ip, PEER, Plan, Port, Up, WIRE, give, lasting_refusals};
 
 /// Each with a queue of the wire.
 const WORKERS: &str = "workers=2";
@@ -62,8 +62,9 @@ fn connections_run_on_the_nic_with_two_workers() {
         assert!(wait_until(|| up.counter("handoff", "handoffs") == 12), "{port:?}");
         all_echo(&all, 1_000_000, 50);
         all.into_iter().for_each(ends);
-        let of = |name| up.counter("handoff", name);
-        assert_eq!((of("refused"), of("restored"), of("abandoned")), (0, 0, 0), "{port:?}");
+        let lasting = lasting_refusals(&up.hosts, HOST);
+        assert!(lasting.is_empty(), "{port:?}: {lasting:?}");
+        assert_eq!(up.counter("handoff", "abandoned"), 0, "{port:?}");
         strays_arrive(&up);
         up.nothing_went_wrong();
     }

@@ -270,6 +270,26 @@ impl Up {
     }
 }
 
+/// Returns why connections were not handed off by this NIC, or went back from it, with the counter of each reason.
+///
+/// Reasons that come of the moment are not among them: on a busy machine a connection may be over by the time that it is
+/// taken, and may find a queue full or the NIC without time; it is offered again then.
+pub(crate) fn lasting_refusals(hosts: &Hosts, nic: &str) -> Vec<(String, u64)> {
+    const OF_THE_MOMENT: [&str; 3] = ["state", "load", "queue"];
+    let ended = hosts.wharf(&["stats", "--json", "--host", nic]);
+    assert!(ended.status.success(), "{ended}");
+    let stats: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    let counters = stats["counters"].as_array().unwrap().iter();
+    let pair = |entry: &serde_json::Value| {
+        let group = entry["group"].as_str().unwrap();
+        let name = entry["name"].as_str().unwrap();
+        let is_reason = ["handoff_refused", "handoff_restored"].contains(&group);
+        (is_reason && !OF_THE_MOMENT.contains(&name))
+            .then(|| (format!("{group}.{name}"), entry["value"].as_u64().unwrap()))
+    };
+    counters.filter_map(pair).filter(|(_, count)| *count > 0).collect()
+}
+
 /// Whether a socket may have as much room as is asked for; a word if not.
 pub(crate) fn may_have_room() -> bool {
     let may = sys::process::has_bpf();

@@ -28,7 +28,7 @@ use testkit::lab::{Host, Program, have, wait_until};
 
 use crate::ends::guards;
 use crate::handoff::library;
-use crate::setup::{Hosts, Ip, Plan, Port, WIRE, give, wharf};
+use crate::setup::{HOST, Hosts, Ip, Plan, Port, WIRE, give, lasting_refusals, wharf};
 
 /// A client, and a server with wharf in front that lends it the wire's addresses.
 struct Stage {
@@ -159,10 +159,17 @@ impl Stage {
         assert!(shown, "{} of {least} are on the NIC: {:?}", self.on_nic(port), self.counters());
     }
 
-    /// Nothing went back to the kernel, nor was it refused.
+    /// No connection was refused for a reason that lasts, and none went back to the kernel.
     fn all_stayed(&self) {
-        let of = |name| self.counter("handoff", name);
-        assert_eq!((of("refused"), of("restored")), (0, 0), "{:?}", self.counters());
+        let lasting = lasting_refusals(&self.hosts, HOST);
+        assert!(lasting.is_empty(), "{lasting:?} of {:?}", self.counters());
+    }
+
+    /// No connection was refused for a reason that lasts.
+    fn was_refused_nothing(&self) {
+        let mut lasting = lasting_refusals(&self.hosts, HOST);
+        lasting.retain(|(name, _)| name.starts_with("handoff_refused."));
+        assert!(lasting.is_empty(), "{lasting:?} of {:?}", self.counters());
     }
 
     /// `kill -9` of wharf, and another.

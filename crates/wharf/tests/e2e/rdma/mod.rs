@@ -22,7 +22,6 @@ mod slow;
 mod symbols;
 mod verbs;
 
-use std::cell::Cell;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -49,8 +48,6 @@ struct Pair {
     /// Namespaces of wharf and the program, and those of the program alone: words of unshare(1) or taskset(1), or none.
     pod: &'static [&'static str],
     container: &'static [&'static str],
-    /// How often programs ended by chance, and were begun anew.
-    begun_anew: Cell<u32>,
 }
 
 /// The newest library that is built.
@@ -175,8 +172,7 @@ impl Pair {
 
     fn of(wharfs: Vec<Program>, client: Host, server: Host) -> Pair {
         let (is_root, is_one_host) = (false, false);
-        let begun_anew = Cell::new(0);
-        Pair { wharfs, client, server, is_root, is_one_host, pod: &[], container: &[], begun_anew }
+        Pair { wharfs, client, server, is_root, is_one_host, pod: &[], container: &[] }
     }
 
     fn run(&self, words: &[&str]) -> Command {
