@@ -9,15 +9,13 @@ use libc::c_int;
 use rdma::session::control::Control;
 use rdma::session::device::Device;
 use rdma::session::{MESSAGE_MAX, Reply, Request};
+use rdma::verbs::Qp;
 
 use crate::abi::{ibv_context, ibv_pd};
 use crate::{os, users};
 
 /// Names the device's address: a path, or `@` and an abstract name.
 const ADDRESS: &str = "WHARF_RDMA";
-
-/// The bits of a queue pair's number that are its place.
-const PLACE: u32 = (1 << 20) - 1;
 
 /// Of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -296,7 +294,7 @@ impl Session {
 
     #[inline]
     fn read_at(&self, qp: u32, side: Side) -> Option<&AtomicU64> {
-        Some(&self.read.get((qp & PLACE) as usize)?[side as usize])
+        Some(&self.read.get(Qp::new(qp).place())?[side as usize])
     }
 
     /// Of this queue pair no completion was read: it is there from now on, or begins anew.
@@ -332,7 +330,7 @@ impl Session {
     #[inline]
     pub(crate) fn posted(&self, qp: u32) {
         if let Some(control) = Control::new(self.memory)
-            && control.post((qp & PLACE) as usize)
+            && control.post(Qp::new(qp).place())
         {
             os::ring(self.doorbell);
         }

@@ -4,13 +4,12 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::marker::PhantomData;
 
-/// Bits of the place; those above are the generation.
-const PLACE_BITS: u32 = 20;
-const PLACE_MASK: u32 = (1 << PLACE_BITS) - 1;
-/// Most objects of one kind.
-pub(crate) const OBJECTS_MAX: usize = 1 << PLACE_BITS;
+use kind::Kind;
 
-/// Names an object of kind `K`. A name is not used again before 4,096 other objects have had its place.
+/// Bits of the generation, which are above those of the place. Generation zero is none.
+const GENERATION_BITS: u32 = 12;
+
+/// Names an object of kind `K`. A name is not used again before 4,094 other objects have had its place.
 pub struct Id<K>(pub u32, PhantomData<K>);
 
 impl<K> Id<K> {
@@ -20,10 +19,10 @@ impl<K> Id<K> {
     }
 }
 
-impl<K> Id<K> {
-    /// Where it is among those of its kind: less than their limit, and no other's while it exists.
-    pub(crate) const fn place(self) -> usize {
-        (self.0 & PLACE_MASK) as usize
+impl<K: Kind> Id<K> {
+    /// The place of the object among those of its kind: less than their limit, and no other's while it exists.
+    pub const fn place(self) -> usize {
+        (self.0 & ((1 << K::PLACE_BITS) - 1)) as usize
     }
 }
 
@@ -67,6 +66,18 @@ impl<K> fmt::Debug for Id<K> {
 
 /// The kinds of objects.
 pub mod kind {
+    use super::GENERATION_BITS;
+
+    /// A kind of objects.
+    pub trait Kind {
+        /// Bits of the place in a name: there are at most so many objects that these name all.
+        const PLACE_BITS: u32;
+    }
+
+    /// Bits of the numbers of queue pairs and shared receive queues (InfiniBand Architecture Specification, volume 1,
+    /// section 9.2: the destination QP of the base transport header): programs send them in three bytes.
+    const NUMBER_BITS: u32 = 24;
+
     /// Protection domains.
     #[derive(Debug)]
     pub enum Pd {}
@@ -79,6 +90,19 @@ pub mod kind {
     /// Queue pairs.
     #[derive(Debug)]
     pub enum Qp {}
+
+    impl Kind for Pd {
+        const PLACE_BITS: u32 = 20;
+    }
+    impl Kind for Cq {
+        const PLACE_BITS: u32 = 20;
+    }
+    impl Kind for Srq {
+        const PLACE_BITS: u32 = NUMBER_BITS - GENERATION_BITS;
+    }
+    impl Kind for Qp {
+        const PLACE_BITS: u32 = NUMBER_BITS - GENERATION_BITS;
+    }
 }
 
 /// Names a protection domain.
@@ -105,9 +129,9 @@ struct Place<T> {
     value: Option<T>,
 }
 
-impl<K, T> Slab<K, T> {
+impl<K: Kind, T> Slab<K, T> {
     pub(crate) fn new(limit: usize) -> Self {
-        let limit = limit.min(OBJECTS_MAX);
+        let limit = limit.min(1 << K::PLACE_BITS);
         Self { places: Vec::new(), free: Vec::new(), limit, kind: PhantomData }
     }
 
@@ -122,33 +146,33 @@ impl<K, T> Slab<K, T> {
             None => return None,
         };
         let of = &mut self.places[place as usize];
-        let id = Id::new(of.generation << PLACE_BITS | place);
+        let id = Id::new(of.generation << K::PLACE_BITS | place);
         of.value = Some(make(id));
         Some(id)
     }
 
     #[inline]
     pub(crate) fn get(&self, id: Id<K>) -> Option<&T> {
-        let place = self.places.get((id.0 & PLACE_MASK) as usize)?;
-        place.value.as_ref().filter(|_| place.generation == id.0 >> PLACE_BITS)
+        let place = self.places.get(id.place())?;
+        place.value.as_ref().filter(|_| place.generation == id.0 >> K::PLACE_BITS)
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, id: Id<K>) -> Option<&mut T> {
-        let place = self.places.get_mut((id.0 & PLACE_MASK) as usize)?;
-        let is_it = place.generation == id.0 >> PLACE_BITS;
+        let place = self.places.get_mut(id.place())?;
+        let is_it = place.generation == id.0 >> K::PLACE_BITS;
         place.value.as_mut().filter(|_| is_it)
     }
 
     pub(crate) fn remove(&mut self, id: Id<K>) -> Option<T> {
         self.get(id)?;
-        let at = id.0 & PLACE_MASK;
-        let place = &mut self.places[at as usize];
+        let at = id.place();
+        let place = &mut self.places[at];
         let value = place.value.take();
-        // Zero is no generation, so that no object has the number zero.
-        place.generation = (place.generation + 1) & (u32::MAX >> PLACE_BITS);
+        // Zero is no generation, so that no object has the number zero, nor a queue pair that of a special one.
+        place.generation = (place.generation + 1) % (1 << GENERATION_BITS);
         place.generation = place.generation.max(1);
-        self.free.push(at);
+        self.free.push(at as u32);
         value
     }
 

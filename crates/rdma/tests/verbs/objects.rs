@@ -103,6 +103,31 @@ fn queues_are_bounded_together() {
     }
 }
 
+/// Programs send numbers of queue pairs in three bytes, and 0 and 1 are special (InfiniBand Architecture Specification, volume 1,
+/// section 9.2).
+#[test]
+fn numbers_of_queue_pairs_have_24_bits() {
+    let mut rnic = Rnic::new(Limits::default(), [0; 16]);
+    let pd = rnic.alloc_pd().unwrap();
+    let cq = rnic.create_cq(64).unwrap();
+    // The place of the highest number.
+    let all: Vec<_> = (0..4096).map(|_| rnic.create_qp(queue_pair(pd, cq)).unwrap()).collect();
+    assert_eq!(rnic.create_qp(queue_pair(pd, cq)), Err(Error::Limit));
+    let mut qp = all[4095];
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..10_000 {
+        assert!((2..1 << 24).contains(&qp.0), "{qp:?}");
+        assert!(seen.insert(qp.0) || seen.len() == 4095, "{qp:?} comes back too soon");
+        rnic.destroy_qp(qp).unwrap();
+        assert!(rnic.state(qp).is_err());
+        qp = rnic.create_qp(queue_pair(pd, cq)).unwrap();
+    }
+    assert_eq!(seen.len(), 4095);
+    for other in &all[..4095] {
+        rnic.state(*other).unwrap();
+    }
+}
+
 /// `verbs.h`.
 #[test]
 fn numbers_of_verbs() {

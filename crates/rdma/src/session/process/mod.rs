@@ -26,6 +26,7 @@ use crate::counters::Counters;
 use crate::memory::{Handle, Memory};
 use crate::mpa::Negotiated;
 use crate::rdmap::terminate::Cause;
+use crate::verbs::id::kind::Kind;
 use crate::verbs::id::{Cq, Id, Qp, Srq};
 use crate::verbs::{Close, Error, Limits, Rnic, State, Transmitted};
 pub use heard::Heard;
@@ -137,7 +138,7 @@ impl<T> Default for Places<T> {
 }
 
 impl<T> Places<T> {
-    fn put<K>(&mut self, id: Id<K>, value: T) {
+    fn put<K: Kind>(&mut self, id: Id<K>, value: T) {
         let place = id.place();
         if self.0.len() <= place {
             self.0.resize_with(place + 1, || None);
