@@ -209,7 +209,7 @@ fn address(memory: Handle, offset: u64) -> u64 {
 impl Memory for Remote {
     fn place(&mut self, pieces: Pieces<'_>) -> Result<(), Fault> {
         let mut run = Placing::new(&mut self.copied);
-        // The piece that the run begins with.
+        // The first piece of those that lie one behind the other.
         let mut first = 0;
         let fault = |first: usize| {
             let lens = pieces.iter().skip(first).map(|piece| piece.bytes.len());
@@ -217,13 +217,15 @@ impl Memory for Remote {
         };
         for (at, piece) in pieces.iter().enumerate() {
             let to = address(piece.memory, piece.offset);
-            if !run.takes(to, piece.bytes.len()) {
-                run.store(&self.memory).map_err(fault(first))?;
+            if !run.continues(to) {
+                run.finish(&self.memory).map_err(fault(first))?;
                 first = at;
+            } else if !run.has_room(piece.bytes.len()) {
+                run.make_room(&self.memory).map_err(fault(first))?;
             }
             run.push(to, &piece);
         }
-        run.store(&self.memory).map_err(fault(first))
+        run.finish(&self.memory).map_err(fault(first))
     }
 
     fn gather(&mut self, extents: &[Extent], buffer: &mut [u8]) -> Result<(), Fault> {

@@ -1,6 +1,7 @@
 //! Regions whose memory is a file's: the process has sent a descriptor of it.
 //!
-//! A region's handle is a number of its own here, above all addresses, and its bytes lie behind that as behind an address.
+//! A region's handle is a number of its own here, above all addresses, and its bytes lie behind that as behind an address:
+//! what is aligned in the file has a place that is aligned.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,6 +20,8 @@ const OF_FILE: u64 = 1 << 63;
 /// The bits of an offset. All regions of a process together have fewer bytes.
 const OFFSET_BITS: u32 = 41;
 const OFFSET_MAX: u64 = (1 << OFFSET_BITS) - 1;
+/// What the place of a region's first byte has in common with its offset in the file: the remainder of this.
+const ALIGNMENT: u64 = 8;
 /// Most regions.
 const REGIONS_MAX: usize = 1 << 22;
 
@@ -40,7 +43,7 @@ struct Shared {
     there: RefCell<Range<u64>>,
 }
 
-/// Its first byte is at `begin`.
+/// Its first byte is at `begin`, or up to seven bytes behind that: `begin` is aligned.
 #[derive(Debug)]
 struct Region {
     of: Rc<Shared>,
@@ -63,7 +66,7 @@ impl Files {
         len: u64,
         writes: bool,
     ) -> Option<Handle> {
-        if len > OFFSET_MAX || !file.has(begin, len) {
+        if len > OFFSET_MAX - ALIGNMENT || !file.has(begin, len) {
             return None;
         }
         let id = file.id();
@@ -87,7 +90,8 @@ impl Files {
         let new = || Rc::new(Shared { file, locks: Locks::default(), there: RefCell::default() });
         let of = Rc::clone(self.files.entry(id).or_insert_with(new));
         *of.there.borrow_mut() = there;
-        let region = Some(Region { of, begin });
+        let first = begin % ALIGNMENT;
+        let region = Some(Region { of, begin: begin - first });
         let at = match self.free.pop() {
             Some(at) => {
                 self.regions[at] = region;
@@ -98,7 +102,7 @@ impl Files {
                 self.regions.len() - 1
             }
         };
-        Some(Handle(OF_FILE | (at as u64) << OFFSET_BITS))
+        Some(Handle(OF_FILE | (at as u64) << OFFSET_BITS | first))
     }
 
     /// Ends a region, and closes its file if no other has it. Handles of other memory are nothing here.
