@@ -12,7 +12,7 @@ use rdma::memory::Pieces;
 use rdma::rdmap::atomic::Operation;
 use rdma::session::message::RegisterRequest;
 use rdma::verbs::Access;
-use rdma::{Extent, Fault, Handle, Memory};
+use rdma::{Extent, Fault, Handle, Location, Memory};
 use sys::memory_file::MemoryFile;
 use sys::process_memory::{PARTS_MAX, ProcessMemory};
 
@@ -273,6 +273,16 @@ impl Memory for Remote {
             self.atomics_passed += u64::from(passes);
             return if written == 8 { Ok(before) } else { Err(Fault { done: 0 }) };
         }
+    }
+
+    fn locate(&self, memory: Handle, offset: u64) -> Location {
+        let at = address(memory, offset);
+        let of_file = self.memory.files.find(at).map(|(file, at)| {
+            let (device, inode, _) = file.id();
+            Location { space: (device, inode), at }
+        });
+        // No file has the number zero.
+        of_file.unwrap_or(Location { space: (0, 0), at })
     }
 }
 

@@ -156,6 +156,6 @@ pub mod status;
 pub mod verbs;
 
 pub use counters::Counters;
-pub use memory::{Extent, Fault, Handle, Memory, Piece, Pieces};
+pub use memory::{Extent, Fault, Handle, Location, Memory, Piece, Pieces};
 pub use status::Status;
 pub use verbs::{Completion, Event, Rnic};

@@ -20,8 +20,9 @@ pub struct Piece<'a> {
     pub offset: u64,
     /// What is stored there. Not empty.
     pub bytes: &'a [u8],
-    /// The last byte of this piece is the last of its message: it is stored after all others, as programs wait
-    /// for it by reading memory.
+    /// The last byte of this piece is the last of its message. The aligned word that ends there, of up to eight bytes of the
+    /// message, is stored as one and after all others, as programs wait for it by reading memory. It may begin in the pieces
+    /// before this one.
     pub ends_message: bool,
 }
 
@@ -101,6 +102,15 @@ pub struct Extent {
     pub len: usize,
 }
 
+/// A byte of memory, by whichever region it is reached: two of them are equal if the bytes are the same.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Location {
+    /// The address space, or the file.
+    pub space: (u64, u64),
+    /// The byte's number in there.
+    pub at: u64,
+}
+
 /// The memory is not there, or not to be written: the application has unmapped it, or is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
@@ -131,4 +141,9 @@ pub trait Memory {
     /// # Errors
     /// It could not be read or written.
     fn atomic(&mut self, memory: Handle, offset: u64, operation: Operation) -> Result<u64, Fault>;
+
+    /// Returns the byte at `offset`, whose region may overlap others. By default each handle is memory of its own.
+    fn locate(&self, memory: Handle, offset: u64) -> Location {
+        Location { space: (memory.0, 0), at: offset }
+    }
 }

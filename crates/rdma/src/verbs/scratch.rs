@@ -19,6 +19,8 @@ pub(crate) struct Scratch {
     pub(crate) deliveries: Vec<Delivery>,
     /// What is to be gathered.
     pub(crate) extents: Vec<Extent>,
+    /// Bytes that replace gathered ones.
+    pub(crate) patches: Vec<Patch>,
     /// What FPDUs are laid out.
     pub(crate) records: Vec<Record>,
 }
@@ -36,6 +38,15 @@ pub(crate) enum Delivered {
     Receive { completion: Completion, solicited: bool },
     /// A read or atomic is.
     Request { place: u32 },
+}
+
+/// A part of eight bytes, and where it goes: a place in the buffer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patch {
+    pub(crate) at: usize,
+    pub(crate) bytes: [u8; 8],
+    pub(crate) begin: usize,
+    pub(crate) end: usize,
 }
 
 /// An FPDU that is laid out.

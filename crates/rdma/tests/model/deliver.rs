@@ -6,6 +6,7 @@ use rdma::mpa::Rtr;
 use rdma::rdmap::terminate::{Cause, Operation, Protection};
 use rdma::verbs::{Completion, Done, Event, Work};
 
+use super::order::{Kind, Shown};
 use super::side::{
     At, Coming, LOCAL_WRITE, Phase, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, Response, Side, Why,
 };
@@ -103,7 +104,7 @@ impl Side {
         let len = segment.payload.len() as u64;
         if len > 0 {
             match self.check(qp, stag, offset, len, REMOTE_WRITE) {
-                Ok(place) => self.store(place, &segment.payload),
+                Ok(place) => self.store_behind(qp, Kind::Write, place, &segment.payload),
                 Err(why) => return self.fail(qp, ddp(why), None, None),
             }
         }
@@ -186,7 +187,7 @@ impl Side {
                 Err(_) => {
                     // What was found well before is placed.
                     for (place, from, to) in places {
-                        self.store(place, &segment.payload[from..to]);
+                        self.store_behind(qp, Kind::Send, place, &segment.payload[from..to]);
                     }
                     let cause = Cause::Ddp(Error::Catastrophic);
                     return self.fail(qp, cause, None, Some(Status::LocalProtection));
@@ -195,7 +196,7 @@ impl Side {
             from += len as usize;
         }
         for (place, from, to) in places {
-            self.store(place, &segment.payload[from..to]);
+            self.store_behind(qp, Kind::Send, place, &segment.payload[from..to]);
         }
         let got = coming.got + len;
         if let Some(coming) = &mut self.qps[qp].coming {
@@ -261,7 +262,8 @@ impl Side {
                 return self.fail(qp, rdmap(why), None, None);
             }
         }
-        let response = Response::Read { sink, source, len, sent: 0, begun: false };
+        let shown = Shown::default();
+        let response = Response::Read { sink, source, len, sent: 0, begun: false, shown };
         self.qps[qp].responses.push_back(response);
     }
 
@@ -287,7 +289,7 @@ impl Side {
             _ if (original ^ c) & d == 0 => original & !b | a & b,
             _ => original,
         };
-        self.store(place, &value.to_ne_bytes());
+        self.store_behind(qp, Kind::Atomic, place, &value.to_ne_bytes());
         self.qps[qp].responses.push_back(Response::Atomic { id, original });
     }
 

@@ -7,6 +7,7 @@
 
 mod deliver;
 mod ends;
+mod order;
 mod program;
 mod rng;
 mod run;

@@ -35,6 +35,18 @@ pub(crate) enum Next {
     Fails(usize, Status),
 }
 
+/// Length of the next segment of a message whose bytes have their place from `begin` on, of which so many are `left`. A message
+/// ends with an aligned word, and no segment ends within that.
+fn cut(left: u32, room: u32, begin: u64, sent: u32) -> u32 {
+    if left <= room {
+        return left;
+    }
+    let first = u128::from(begin) + u128::from(sent);
+    let word = (first + u128::from(left) - 1) / 8 * 8;
+    let end = first + u128::from(room);
+    if end > word { (word - first) as u32 } else { room }
+}
+
 fn equal<T: PartialEq + std::fmt::Debug>(what: &str, is: T, expected: T) -> Result<(), String> {
     if is == expected { Ok(()) } else { Err(format!("{what}: {is:?}, not {expected:?}")) }
 }
@@ -165,10 +177,10 @@ impl Side {
 
     /// Why the response that is next cannot be sent.
     fn fails_response(&self, qp: usize) -> Option<Cause> {
-        let Some(Response::Read { source, len, sent, .. }) = self.qps[qp].responses.front() else {
+        let Some(Response::Read { source, sent, .. }) = self.qps[qp].responses.front() else {
             return None;
         };
-        let now = (len - sent).min(self.qps[qp].mulpdu as u32 - 14);
+        let now = self.next_of_read(qp);
         if now == 0 {
             return None;
         }
@@ -207,9 +219,9 @@ impl Side {
                 equal("payload", segment.payload.clone(), expected)?;
                 self.qps[qp].responses.pop_front();
             }
-            Response::Read { sink, source, len, sent, .. } => {
+            Response::Read { sink, source, len, sent, shown, .. } => {
                 equal("operation", segment.opcode, READ_RESPONSE)?;
-                let now = (len - sent).min(self.qps[qp].mulpdu as u32 - 14);
+                let now = self.next_of_read(qp);
                 let offset = sink.1.wrapping_add(u64::from(sent));
                 equal("header", segment.to, To::Tagged { stag: sink.0, offset })?;
                 equal("last", segment.last, sent + now == len)?;
@@ -218,8 +230,15 @@ impl Side {
                     let place = self.check(qp, source.0, at, u64::from(now), REMOTE_READ);
                     let place =
                         place.map_err(|why| format!("it sends what it may not: {why:?}"))?;
-                    let expected = self.load(place, now as usize);
-                    equal("payload", segment.payload.clone(), expected)?;
+                    let there = self.load(place, now as usize);
+                    equal("length", segment.payload.len(), now as usize)?;
+                    for (at, (byte, now)) in segment.payload.iter().zip(there).enumerate() {
+                        if !shown.allows((place.0, place.1 + at as u64), *byte, now) {
+                            return Err(format!(
+                                "a read shows {byte} at {at}, memory has {now}: {shown:?}"
+                            ));
+                        }
+                    }
                 }
                 if segment.last {
                     self.qps[qp].responses.pop_front();
@@ -285,8 +304,22 @@ impl Side {
     /// Bytes of a message that are sent, and those of its next segment.
     fn chunk(&self, qp: usize, wr: &Wr) -> (u32, u32) {
         let sent = if let At::Sending(sent) = wr.at { sent } else { 0 };
-        let header = if matches!(wr.work, Work::Send { .. }) { 18 } else { 14 };
-        (sent, (wr.len - sent).min(self.qps[qp].mulpdu as u32 - header))
+        let (header, begin) = match wr.work {
+            Work::Write { offset, .. } | Work::WriteImmediate { offset, .. } => (14, offset),
+            _ => (18, 0),
+        };
+        let room = self.qps[qp].mulpdu as u32 - header;
+        (sent, cut(wr.len - sent, room, begin, sent))
+    }
+
+    /// Bytes of the next segment of the read response that is next.
+    fn next_of_read(&self, qp: usize) -> u32 {
+        match self.qps[qp].responses.front() {
+            Some(Response::Read { sink, len, sent, .. }) => {
+                cut(len - sent, self.qps[qp].mulpdu as u32 - 14, sink.1, *sent)
+            }
+            _ => 0,
+        }
     }
 
     /// Work on regions whose turn it is.

@@ -7,6 +7,8 @@ use rdma::Status;
 use rdma::rdmap::terminate::Cause;
 use rdma::verbs::{Completion, Done, Event, Flags, Sge, WindowKind, Work};
 
+use super::order::{self, Shown};
+
 pub(crate) const LOCAL_WRITE: u32 = 1;
 pub(crate) const REMOTE_WRITE: u32 = 2;
 pub(crate) const REMOTE_READ: u32 = 4;
@@ -90,7 +92,7 @@ pub(crate) struct Coming {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Response {
-    Read { sink: (u32, u64), source: (u32, u64), len: u32, sent: u32, begun: bool },
+    Read { sink: (u32, u64), source: (u32, u64), len: u32, sent: u32, begun: bool, shown: Shown },
     Atomic { id: u32, original: u64 },
 }
 
@@ -309,6 +311,24 @@ impl Side {
         }
         let addr = sge.addr.checked_add(u64::from(skip)).ok_or(Why::Wrap)?;
         self.check_in(pd, qp, sge.lkey, addr, u64::from(len), rights)
+    }
+
+    /// Stores bytes by work of the peer's, behind reads that are not answered yet.
+    pub(crate) fn store_behind(
+        &mut self,
+        qp: usize,
+        by: order::Kind,
+        to: (u64, u64),
+        bytes: &[u8],
+    ) {
+        let before = self.load(to, bytes.len());
+        for response in &mut self.qps[qp].responses {
+            let Response::Read { shown, .. } = response else { continue };
+            for (at, byte) in before.iter().enumerate() {
+                shown.precedes(by, (to.0, to.1 + at as u64), *byte);
+            }
+        }
+        self.store(to, bytes);
     }
 
     pub(crate) fn store(&mut self, (memory, at): (u64, u64), bytes: &[u8]) {

@@ -97,7 +97,7 @@ impl QueuePair {
     }
 
     /// Lays out FPDUs as long as there are any and there is room.
-    fn lay_out<M>(&mut self, outbound: &mut Outbound<'_, M>, stream: &mut Stream) -> Pause {
+    fn lay_out<M: Memory>(&mut self, outbound: &mut Outbound<'_, M>, stream: &mut Stream) -> Pause {
         loop {
             if stream.tx.close.is_some() {
                 break Pause::Done;
@@ -167,6 +167,10 @@ impl QueuePair {
         }
         let bytes = scratch.extents[..done].iter().map(|extent| extent.len as u64);
         shared.counters.gathered_bytes += bytes.sum::<u64>();
+        for patch in scratch.patches.drain(..) {
+            let bytes = &patch.bytes[patch.begin..patch.end];
+            buffer[patch.at..patch.at + bytes.len()].copy_from_slice(bytes);
+        }
         let whole = match has_fault {
             false => scratch.records.len(),
             true => scratch.records.iter().take_while(|record| record.extents <= done).count(),

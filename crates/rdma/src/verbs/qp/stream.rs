@@ -8,6 +8,7 @@ use super::outstanding::Outstanding;
 use super::sending::Current;
 use crate::ddp::sequence::Sequence;
 use crate::ddp::{QUEUES, Untagged};
+use crate::memory::Location;
 use crate::mpa::deframe::Deframer;
 use crate::mpa::framing::Framer;
 use crate::mpa::layout::mulpdu;
@@ -99,8 +100,16 @@ pub(super) struct Tx {
 /// What the peer has asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Response {
-    Read { request: ReadRequest, header: Untagged },
-    Atomic { id: u32, original: u64 },
+    Read {
+        request: ReadRequest,
+        header: Untagged,
+    },
+    Atomic {
+        id: u32,
+        original: u64,
+        /// Where it was done.
+        place: Location,
+    },
 }
 
 impl Stream {

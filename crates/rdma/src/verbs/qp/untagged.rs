@@ -273,7 +273,8 @@ impl QueuePair {
         Ok(())
     }
 
-    /// An Atomic Request: it is done now, behind all that came before it, and answered when its turn comes.
+    /// An Atomic Request: it is done now, behind all that came before it, and answered when its turn comes. Reads whose
+    /// responses are not sent yet show the value from before it all the same (`precede_atomics`).
     fn atomic_request<M: Memory>(
         &mut self,
         inbound: &mut Inbound<'_, M>,
@@ -298,7 +299,8 @@ impl QueuePair {
         let original = inbound.memory.atomic(granted.memory, granted.offset, operation);
         let original = original.map_err(|_| Failure::new(Cause::Ddp(ddp::Error::Catastrophic)))?;
         inbound.shared.counters.atomics += 1;
-        stream.tx.responses.push_back(Response::Atomic { id, original });
+        let place = inbound.memory.locate(granted.memory, granted.offset);
+        stream.tx.responses.push_back(Response::Atomic { id, original, place });
         Ok(())
     }
 

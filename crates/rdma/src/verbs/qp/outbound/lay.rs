@@ -1,11 +1,13 @@
 //! Messages as FPDUs.
 
+use alloc::collections::VecDeque;
+
 use super::{Outbound, Pause};
 use crate::ddp::{
     QUEUE_ATOMIC, QUEUE_READ, QUEUE_SEND, QUEUE_TERMINATE, TAGGED_LEN, Tagged, UNTAGGED_LEN,
     Untagged,
 };
-use crate::memory::{Extent, Handle};
+use crate::memory::{Extent, Handle, Memory};
 use crate::mpa::Rtr;
 use crate::rdmap::terminate::{Failed, TERMINATE_MAX, Terminate};
 use crate::rdmap::{IMMEDIATE_LEN, Opcode, ReadRequest, atomic};
@@ -16,12 +18,23 @@ use crate::verbs::qp::fail::Failure;
 use crate::verbs::qp::outstanding::Outstanding;
 use crate::verbs::qp::sending::{Current, Sending};
 use crate::verbs::qp::stream::{Response, Stream};
-use crate::verbs::scratch::Record;
+use crate::verbs::scratch::{Patch, Record};
 use crate::verbs::send_queue::Progress;
 use crate::verbs::work::Work;
 
 /// More extents than an FPDU has as a rule: markers, and the elements of a send.
 pub(super) const EXTENTS_OF_FPDU: usize = 192;
+
+/// Returns how many bytes of a message the next segment has, of those that are `left` and have their place from `at` on. A
+/// receiver stores segment by segment, and programs wait for the last word: no segment ends within it.
+fn segment_len(left: usize, room: usize, at: u64) -> usize {
+    const WORD: usize = 8;
+    let len = left.min(room);
+    // Bytes of the word that the segment would end in.
+    let begun = (at.wrapping_add(len as u64) % WORD as u64) as usize;
+    let is_last = len < left && begun + (left - len) <= WORD;
+    if is_last && begun < len { len - begun } else { len }
+}
 
 /// The header of a segment of an untagged message.
 struct Header {
@@ -83,6 +96,31 @@ impl<M> Outbound<'_, M> {
         self.scratch.records.push(Record { laid, extents, completes, of });
     }
 
+    /// Has the extents from `begun` on, of the read response at hand, show no effect of the atomic operations behind it. These are
+    /// done when their requests come, and a response is gathered when there is room for it: their originals replace what is
+    /// there. The first of several at one place has the value from before all of them.
+    fn precede_atomics(&mut self, responses: &VecDeque<Response>, begun: usize)
+    where
+        M: Memory,
+    {
+        for response in responses.iter().rev() {
+            let Response::Atomic { original, place, .. } = response else { continue };
+            let bytes = original.to_ne_bytes();
+            for extent in &self.scratch.extents[begun..] {
+                let from = self.memory.locate(extent.memory, extent.offset);
+                let first = from.at.max(place.at);
+                let end = from.at.saturating_add(extent.len as u64).min(place.at + 8);
+                if from.space != place.space || first >= end {
+                    continue;
+                }
+                let (at, begin) = (extent.at + (first - from.at) as usize, first - place.at);
+                let part =
+                    Patch { at, bytes, begin: begin as usize, end: (end - place.at) as usize };
+                self.scratch.patches.push(part);
+            }
+        }
+    }
+
     /// An untagged message of one segment. `number` is that of the message.
     fn untagged(
         &mut self,
@@ -141,52 +179,52 @@ impl<M> Outbound<'_, M> {
 
 impl QueuePair {
     /// The next FPDU of the response at the head of the queue; what is left of it then.
-    pub(super) fn lay_response<M>(
+    pub(super) fn lay_response<M: Memory>(
         &mut self,
         outbound: &mut Outbound<'_, M>,
         stream: &mut Stream,
         sent: u32,
     ) -> Result<Option<Current>, Pause> {
         let Some(response) = stream.tx.responses.front().copied() else { return Ok(None) };
-        let is_last = match response {
-            Response::Atomic { id, original } => {
+        let left = match response {
+            Response::Atomic { id, original, .. } => {
                 let bytes = atomic::Response { id, original }.encode();
                 let of = (QUEUE_ATOMIC, Opcode::AtomicResponse);
                 outbound.untagged(stream, of, &bytes, None, None)?;
-                true
+                None
             }
             Response::Read { request, header } => {
-                self.lay_read(outbound, stream, &request, &header, sent)?
+                let sent = self.lay_read(outbound, stream, &request, &header, sent)?;
+                (sent < request.len).then_some(sent)
             }
         };
-        if is_last {
+        let Some(sent) = left else {
             stream.tx.responses.pop_front();
             outbound.shared.counters.messages_out += 1;
             return Ok(None);
-        }
-        let sent = sent + (stream.tx.mulpdu - TAGGED_LEN) as u32;
+        };
         Ok(Some(Current::Response { sent }))
     }
 
-    /// A segment of what was read; whether it is the last. The region is looked at anew for each, as it may be
-    /// gone since.
-    fn lay_read<M>(
+    /// Lays out a segment of a read response, of which `sent` bytes are laid out, and returns how many are then. The region is
+    /// looked up for each segment, as it may be gone since.
+    fn lay_read<M: Memory>(
         &mut self,
         outbound: &mut Outbound<'_, M>,
         stream: &mut Stream,
         request: &ReadRequest,
         header: &Untagged,
         sent: u32,
-    ) -> Result<bool, Pause> {
+    ) -> Result<u32, Pause> {
         let left = (request.len - sent) as usize;
-        let len = left.min(stream.tx.mulpdu - TAGGED_LEN);
+        let offset = request.sink_offset.wrapping_add(u64::from(sent));
+        let len = segment_len(left, stream.tx.mulpdu - TAGGED_LEN, offset);
         let last = len == left;
         let ulp = Opcode::ReadResponse.control();
-        let offset = request.sink_offset.wrapping_add(u64::from(sent));
         let tagged = Tagged { last, ulp, stag: request.sink_stag, offset };
         if len == 0 {
             outbound.put(stream, &tagged.encode(), &[], None, None)?;
-            return Ok(last);
+            return Ok(sent);
         }
         outbound.has_room(stream, TAGGED_LEN + len)?;
         let source = request.source_offset.wrapping_add(u64::from(sent));
@@ -208,14 +246,16 @@ impl QueuePair {
         let mut fpdu = stream.tx.framer.begin(outbound.buffer, outbound.at, TAGGED_LEN + len);
         fpdu.put(&tagged.encode());
         let extents = &mut outbound.scratch.extents;
+        let begun = extents.len();
         let mut offset = granted.offset;
         fpdu.leave(len, |at, len| {
             extents.push(Extent { memory: granted.memory, offset, at, len });
             offset += len as u64;
         });
         let laid = fpdu.end();
+        outbound.precede_atomics(&stream.tx.responses, begun);
         outbound.laid(stream, laid, None, None);
-        Ok(last)
+        Ok(sent + len as u32)
     }
 
     /// The next FPDU of a piece of work; what is left of it then.
@@ -306,10 +346,17 @@ impl QueuePair {
         let left = (entry.len - sending.sent) as usize;
         let is_tagged = !matches!(entry.work, Work::Send { .. });
         let header_len = if is_tagged { TAGGED_LEN } else { UNTAGGED_LEN };
-        let len = left.min(stream.tx.mulpdu - header_len);
+        let sent = u64::from(sending.sent);
+        // Where a Send is placed is not known here: receives are aligned as a rule.
+        let at = match entry.work {
+            Work::Write { offset, .. } | Work::WriteImmediate { offset, .. } => {
+                offset.wrapping_add(sent)
+            }
+            _ => sent,
+        };
+        let len = segment_len(left, stream.tx.mulpdu - header_len, at);
         let last = len == left;
         outbound.has_room(stream, header_len + len)?;
-        let sent = u64::from(sending.sent);
         let header = match entry.work {
             Work::Write { stag, offset } | Work::WriteImmediate { stag, offset, .. } => {
                 let ulp = Opcode::Write.control();
