@@ -49,29 +49,63 @@ pub fn set_backlog(listener: &TcpListener, connections: u32) -> io::Result<()> {
     check(unsafe { libc::listen(listener.as_raw_fd(), connections) }).map(drop)
 }
 
-/// A socket at this address that neither listens nor is connected yet and does not block. Other sockets in TIME_WAIT do
-/// not keep it from that (`SO_REUSEADDR`).
+/// Which other sockets may have the address of a bound one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sharing {
+    /// Others that share it as well, and are of the same user.
+    pub is_shared: bool,
+    /// Those of IPv4 at its port, if it is of IPv6 (`IPV6_V6ONLY`); it takes no connections of IPv4 then.
+    pub leaves_ipv4: bool,
+}
+
+/// Binds a new socket to this address. It neither listens nor is connected yet, and does not block.
 ///
 /// # Errors
-/// The errors of `socket` and `bind`.
+/// As [`bind_sharing`].
 pub fn bind(address: SocketAddr) -> io::Result<OwnedFd> {
-    let socket = socket(address)?;
-    SocketAddress::from(address).bind(socket.as_fd())?;
+    bind_sharing(address, Sharing::default())
+}
+
+/// Binds a new socket, as [`bind`] does. Connections of a listener that is gone do not keep it from that.
+///
+/// The kernel has two flags by which sockets share an address, and both must have one. `SO_REUSEPORT` is what the caller has
+/// asked for. `SO_REUSEADDR` is that of connections and listeners: a bound socket has it only while it is bound, so that
+/// another does not get past it.
+///
+/// # Errors
+/// `AddrInUse` if a socket is bound there, or listens; the other errors of `socket` and `bind`.
+pub fn bind_sharing(address: SocketAddr, sharing: Sharing) -> io::Result<OwnedFd> {
+    let (socket, name) = (socket(address)?, SocketAddress::from(address));
+    if sharing.leaves_ipv4 && address.is_ipv6() {
+        sockopt::set(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &1_i32)?;
+    }
+    set_shared(&socket, sharing.is_shared)?;
+    match name.bind(socket.as_fd()) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            give_way(&socket, true)?;
+            name.bind(socket.as_fd())?;
+            give_way(&socket, false)?;
+        }
+        bound => bound?,
+    }
     Ok(socket)
 }
 
-/// The same, which takes no connections of IPv4 where the address is one of IPv6 (`IPV6_V6ONLY`), so that another socket may
-/// have the port there.
+/// Lets other sockets that share the address of a bound one have it, or no others from now on.
 ///
 /// # Errors
-/// As [`bind`].
-pub fn bind_alone(address: SocketAddr) -> io::Result<OwnedFd> {
-    let socket = socket(address)?;
-    if address.is_ipv6() {
-        sockopt::set(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &1_i32)?;
-    }
-    SocketAddress::from(address).bind(socket.as_fd())?;
-    Ok(socket)
+/// As `setsockopt`.
+pub fn set_shared(socket: impl AsFd, is_shared: bool) -> io::Result<()> {
+    let value = i32::from(is_shared);
+    sockopt::set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, &value)
+}
+
+/// Lets the next socket that is bound have the address of this one, as if it were a connection, or not any more.
+///
+/// # Errors
+/// As `setsockopt`.
+pub fn give_way(socket: impl AsFd, gives: bool) -> io::Result<()> {
+    sockopt::set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEADDR, &i32::from(gives))
 }
 
 /// Sets the type of service, or traffic class, of what a socket sends; connections that a listener accepts have its own.
@@ -119,17 +153,24 @@ fn socket(address: SocketAddr) -> io::Result<OwnedFd> {
     let fd = check(unsafe { libc::socket(family, kind, 0) })?;
     // SAFETY: the call has just made this descriptor, which nothing else owns.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    sockopt::set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEADDR, &1_i32)?;
     Ok(socket)
 }
 
-/// Makes a bound socket one that listens. See [`set_backlog`].
+/// Makes a bound socket one that listens. See [`set_backlog`]. If that fails, it is bound as before.
 ///
 /// # Errors
-/// The errors of `listen`.
+/// `AddrInUse` if another socket is bound there; the other errors of `listen`.
 pub fn listen(socket: OwnedFd, backlog: u32) -> io::Result<TcpListener> {
     let listener = TcpListener::from(socket);
-    set_backlog(&listener, backlog)?;
+    let is_shared: libc::c_int =
+        sockopt::get(listener.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT)?;
+    set_shared(&listener, false)?;
+    give_way(&listener, true)?;
+    if let Err(error) = set_backlog(&listener, backlog) {
+        give_way(&listener, false)?;
+        set_shared(&listener, is_shared != 0)?;
+        return Err(error);
+    }
     Ok(listener)
 }
 
@@ -139,6 +180,7 @@ pub fn listen(socket: OwnedFd, backlog: u32) -> io::Result<TcpListener> {
 /// # Errors
 /// The errors of `connect` that are known at once.
 pub fn begin_connect(socket: OwnedFd, to: SocketAddr) -> io::Result<TcpStream> {
+    give_way(&socket, true)?;
     match SocketAddress::from(to).connect(socket.as_fd()) {
         Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
         _ => Ok(TcpStream::from(socket)),
@@ -257,7 +299,7 @@ pub fn discard(socket: impl AsFd, most: usize) -> io::Result<usize> {
 mod tests {
     use super::*;
     use std::io::{Read, Write};
-    use std::net::{TcpListener, TcpStream};
+    use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
 
     #[test]
     fn a_connection_is_opened_to_either_family() {
@@ -272,6 +314,82 @@ mod tests {
             let unknown = connect(listener.local_addr().unwrap(), "none-such").unwrap_err();
             assert_eq!(unknown.kind(), io::ErrorKind::NotFound);
         }
+    }
+
+    const SHARED: Sharing = Sharing { is_shared: true, leaves_ipv4: false };
+
+    fn own(socket: &OwnedFd) -> SocketAddr {
+        TcpListener::from(socket.try_clone().unwrap()).local_addr().unwrap()
+    }
+
+    fn is_in_use<T>(bound: io::Result<T>) -> bool {
+        bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+    }
+
+    #[test]
+    fn an_address_is_one_sockets_unless_both_share_it() {
+        let first = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let at = own(&first);
+        assert!(is_in_use(bind(at)) && is_in_use(bind_sharing(at, SHARED)));
+        assert!(is_in_use(bind((Ipv4Addr::UNSPECIFIED, at.port()).into())));
+        bind((Ipv4Addr::new(127, 0, 0, 2), at.port()).into()).unwrap();
+        set_shared(&first, true).unwrap();
+        assert!(is_in_use(bind(at)));
+        let second = bind_sharing(at, SHARED).unwrap();
+        // As with identifiers of the kernel's manager (cma_bind_listen), one that listens is alone.
+        assert!(is_in_use(listen(first.try_clone().unwrap(), 8)));
+        drop(bind_sharing(at, SHARED).unwrap());
+        drop(first);
+        let listener = listen(second, 8).unwrap();
+        assert!(is_in_use(bind(at)) && is_in_use(bind_sharing(at, SHARED)));
+        drop(listener);
+        bind(at).unwrap();
+    }
+
+    #[test]
+    fn a_listener_begins_again_beside_its_connections() {
+        for is_shared in [false, true] {
+            let sharing = Sharing { is_shared, leaves_ipv4: false };
+            let first = bind_sharing("127.0.0.1:0".parse().unwrap(), sharing).unwrap();
+            let at = own(&first);
+            let listener = listen(first, 8).unwrap();
+            let connect = || {
+                let stream = TcpStream::connect(at).unwrap();
+                (listener.accept().unwrap().0, stream)
+            };
+            let (mut closed, mut peer) = connect();
+            let lasts = connect();
+            // This end closes first, and waits (TIME_WAIT).
+            closed.shutdown(std::net::Shutdown::Write).unwrap();
+            assert_eq!(peer.read(&mut [0]).unwrap(), 0);
+            drop(peer);
+            assert_eq!(closed.read(&mut [0]).unwrap(), 0);
+            drop(closed);
+            drop(listener);
+            for _ in 0..2 {
+                let again = bind_sharing(at, sharing).unwrap();
+                assert!(is_in_use(bind(at)), "it is bound again");
+                listen(again, 8).unwrap();
+            }
+            drop(lasts);
+        }
+    }
+
+    #[test]
+    fn an_address_of_ipv6_has_the_port_of_ipv4_as_well_unless_it_leaves_that() {
+        let any = |ip: std::net::IpAddr, port| SocketAddr::new(ip, port);
+        let Ok(six) = bind(any(Ipv6Addr::UNSPECIFIED.into(), 0)) else {
+            return testkit::missing::lacks("IPv6");
+        };
+        let port = own(&six).port();
+        assert!(is_in_use(bind(any(Ipv4Addr::UNSPECIFIED.into(), port))));
+        drop(six);
+        let four = bind(any(Ipv4Addr::UNSPECIFIED.into(), port)).unwrap();
+        assert!(is_in_use(bind(any(Ipv6Addr::UNSPECIFIED.into(), port))));
+        let leaves = Sharing { leaves_ipv4: true, is_shared: false };
+        let six = bind_sharing(any(Ipv6Addr::UNSPECIFIED.into(), port), leaves).unwrap();
+        listen(four, 8).unwrap();
+        listen(six, 8).unwrap();
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use sys::tcp::Sharing;
+
 use super::{Identifier, Manager, Phase, code, errno};
 
 /// `RDMA_OPTION_ID_TOS`.
@@ -19,20 +21,33 @@ const ACK_TIMEOUT: u32 = 3;
 pub(super) struct Options {
     /// The type of service of what it sends.
     type_of_service: Option<u8>,
-    /// An address of IPv6 is not one of IPv4 as well.
-    is_alone: bool,
+    sharing: Sharing,
 }
 
 impl Options {
     /// A socket at this address.
     pub(super) fn bind(self, address: SocketAddr) -> Result<OwnedFd, i32> {
-        let bind = if self.is_alone { sys::tcp::bind_alone } else { sys::tcp::bind };
-        let socket = bind(address).map_err(|error| code(&error))?;
+        let socket = sys::tcp::bind_sharing(address, self.sharing).map_err(|error| code(&error))?;
         if let Some(value) = self.type_of_service {
             sys::tcp::set_type_of_service(&socket, address.is_ipv6(), value)
                 .map_err(|error| code(&error))?;
         }
         Ok(socket)
+    }
+
+    /// A socket at this address in place of another one there, which stays bound if there is none.
+    fn bind_again(
+        self,
+        address: SocketAddr,
+        before: Option<BorrowedFd<'_>>,
+    ) -> Result<OwnedFd, i32> {
+        let give_way = |gives| {
+            before.map_or(Ok(()), |before| {
+                sys::tcp::give_way(before, gives).map_err(|error| code(&error))
+            })
+        };
+        give_way(true)?;
+        self.bind(address).or_else(|error| give_way(false).and(Err(error)))
     }
 }
 
@@ -62,23 +77,36 @@ impl Manager {
                 }
             }
             AFONLY if matches!(of.phase, Phase::Idle) => {
-                of.options.is_alone = value != 0;
+                of.options.sharing.leaves_ipv4 = value != 0;
                 Ok(())
             }
             // As with the kernel's manager (rdma_set_afonly), up to an address of a peer. A socket takes it only before it is
             // bound (ipv6(7)), so that another is.
             AFONLY if matches!(of.phase, Phase::Bound(_)) && of.remote.is_none() => {
                 let local = of.local.ok_or(errno::EINVAL)?;
-                let options = Options { is_alone: value != 0, ..of.options };
-                if options.is_alone != of.options.is_alone {
-                    of.phase = Phase::Bound(options.bind(local)?);
+                let sharing = Sharing { leaves_ipv4: value != 0, ..of.options.sharing };
+                if sharing != of.options.sharing {
+                    let options = Options { sharing, ..of.options };
+                    of.phase = Phase::Bound(options.bind_again(local, of.socket())?);
                     of.options = options;
                 }
                 Ok(())
             }
             AFONLY => Err(errno::EINVAL),
-            // Sockets are bound so in any case; and TCP has timeouts of its own.
-            REUSEADDR | ACK_TIMEOUT => Ok(()),
+            // As with the kernel's manager (rdma_set_reuseaddr).
+            REUSEADDR if of.phase.is_listening() => Err(errno::EINVAL),
+            REUSEADDR if value != 0 || matches!(of.phase, Phase::Idle) => {
+                of.options.sharing.is_shared = value != 0;
+                match &of.phase {
+                    Phase::Bound(socket) => {
+                        sys::tcp::set_shared(socket, true).map_err(|error| code(&error))
+                    }
+                    _ => Ok(()),
+                }
+            }
+            REUSEADDR => Err(errno::EINVAL),
+            // TCP has timeouts of its own.
+            ACK_TIMEOUT => Ok(()),
             _ => Err(errno::ENOSYS),
         }
     }

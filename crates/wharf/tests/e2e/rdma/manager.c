@@ -318,14 +318,19 @@ static void shared_queue_of_id(void)
 static void listen_again(void)
 {
 	struct rdma_cm_id *first, *second;
+	int one = 1;
 	CHECK(rdma_create_id(channel, &first, NULL, RDMA_PS_TCP) == 0);
 	CHECK(rdma_create_id(channel, &second, NULL, RDMA_PS_TCP) == 0);
 	CHECK(bind_any(first, AF_INET, 0) == 0);
+	CHECK(bind_any(second, AF_INET, rdma_get_src_port(first)) == -1 && errno == EADDRINUSE);
+	CHECK(rdma_set_option(first, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &one, sizeof one) == 0);
+	CHECK(bind_any(second, AF_INET, rdma_get_src_port(first)) == -1 && errno == EADDRINUSE);
+	CHECK(rdma_set_option(second, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &one, sizeof one) == 0);
 	CHECK(bind_any(second, AF_INET, rdma_get_src_port(first)) == 0);
-	CHECK(rdma_listen(first, 8) == 0);
 	CHECK(rdma_listen(second, 8) == -1 && errno == EADDRINUSE);
 	CHECK(rdma_destroy_id(first) == 0);
 	CHECK(rdma_listen(second, 8) == 0);
+	CHECK(rdma_set_option(second, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &one, sizeof one) == -1);
 	address.sin_port = rdma_get_src_port(second);
 	connect_both();
 	end(near);
