@@ -141,9 +141,18 @@ fn any(like: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, 0)
 }
 
-/// As it is written where it is one of IPv4.
+/// The address as one of IPv4, if it is one in mapped form. Others keep their scope.
 fn canonical(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
+    match address.ip().to_canonical() {
+        ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
+        IpAddr::V6(_) => address,
+    }
+}
+
+/// The address, its scope included, with another port.
+fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
+    address.set_port(port);
+    address
 }
 
 fn code(error: &io::Error) -> i32 {
@@ -249,7 +258,7 @@ impl Manager {
             of.local = listener.local_addr().ok();
             of.phase = Phase::Bound(listener.into());
         } else if let (Ok(local), Some(bound)) = (&resolved, of.local) {
-            of.local = Some(SocketAddr::new(local.ip(), bound.port()));
+            of.local = Some(with_port(*local, bound.port()));
         }
         // Without an address there is no route either.
         of.remote = resolved.is_ok().then_some(to);
@@ -301,14 +310,14 @@ impl Phase {
     }
 }
 
-/// The own address that the kernel reaches this one from: a UDP socket that sends nothing asks it.
+/// The own address that the kernel reaches this one from: a UDP socket that sends nothing asks it. A link-local address has its
+/// scope.
 fn source(from: Option<SocketAddr>, to: SocketAddr) -> io::Result<SocketAddr> {
-    let socket = UdpSocket::bind(SocketAddr::new(from.unwrap_or(any(to)).ip(), 0))?;
+    let socket = UdpSocket::bind(with_port(from.unwrap_or(any(to)), 0))?;
     // Port 0 is no destination.
     let port = if to.port() == 0 { 9 } else { to.port() };
-    socket.connect(SocketAddr::new(to.ip(), port))?;
-    let ip = socket.local_addr()?.ip();
-    Ok(SocketAddr::new(ip, from.map_or(0, |from| from.port())))
+    socket.connect(with_port(to, port))?;
+    Ok(with_port(socket.local_addr()?, from.map_or(0, |from| from.port())))
 }
 
 fn config(around: &Around<'_>, connect: &Connect<'_>) -> Config {

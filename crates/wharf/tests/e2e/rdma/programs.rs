@@ -1,14 +1,17 @@
 //! Programs of Debian's packages.
 
 use std::fs;
+use std::net::IpAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
+use sys::interface;
+use sys::netlink::address;
 use sys::process::Signal;
 use testkit::lab::Ended;
 
 use super::{Pair, as_user};
-use crate::setup::Ip;
+use crate::setup::{Ip, PEER, WIRE};
 
 const PERFTEST: u16 = 18_515;
 pub(super) const RPING: u16 = 7174;
@@ -194,10 +197,16 @@ pub(super) fn rping(pair: &Pair, ip: Ip, size: &str) {
 
 /// So many pings of so many bytes.
 pub(super) fn pings(pair: &Pair, ip: Ip, size: &str, count: usize) {
-    let (to, times) = (ip.server().to_string(), count.to_string());
-    let words = ["-a", &to, "-V", "-v", "-C", &times, "-S", size];
-    let (of_server, of_client) =
-        ([&["rping", "-s"], &words[..]].concat(), [&["rping", "-c"], &words[..]].concat());
+    let to = ip.server().to_string();
+    pings_to(pair, [&to, &to], size, count);
+}
+
+/// The same to the server's address, as the server and as the client name it.
+fn pings_to(pair: &Pair, [at, to]: [&str; 2], size: &str, count: usize) {
+    let times = count.to_string();
+    let words = ["-V", "-v", "-C", &times, "-S", size];
+    let of_server = [&["rping", "-s", "-a", at], &words[..]].concat();
+    let of_client = [&["rping", "-c", "-a", to], &words[..]].concat();
     let (_, client) = pair.both(RPING, &of_server, &of_client);
     let pings = client.stdout.lines().filter(|line| line.starts_with("ping data: rdma"));
     assert_eq!(pings.count(), count, "{client}");
@@ -207,6 +216,19 @@ pub(super) fn pings(pair: &Pair, ip: Ip, size: &str, count: usize) {
 fn rping_validates_what_it_writes_and_reads() {
     let Some(pair) = Pair::new(&["rping"]) else { return };
     rpings(&pair);
+}
+
+/// An address of the link alone is one with an interface (RFC 4007), which is another at each end.
+#[test]
+fn a_peer_of_the_link_is_reached() {
+    let Some(pair) = Pair::new(&["rping"]) else { return };
+    let link = |host: u16| IpAddr::from([0xfe80, 0, 0, 0, 0, 0, 0x77, host]);
+    for (host, name, ip) in [(&pair.client, PEER, link(1)), (&pair.server, WIRE, link(2))] {
+        let add = || address::add(interface::index(name)?, ip, 64, true);
+        host.run(add).unwrap();
+    }
+    let [at, to] = [WIRE, PEER].map(|interface| format!("{}%{interface}", link(2)));
+    pings_to(&pair, [&at, &to], "1000", 30);
 }
 
 /// Its sizes, and its modes.
