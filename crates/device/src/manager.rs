@@ -12,7 +12,7 @@ mod options;
 mod places;
 mod set_up;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
@@ -127,6 +127,8 @@ pub(crate) struct Ready {
 #[derive(Debug, Default)]
 pub(crate) struct Manager {
     ids: BTreeMap<u32, Identifier>,
+    /// When identifiers are due, or were to be: there may be thousands, of which hardly any is.
+    due: BTreeSet<(Nanos, u32)>,
     last: u32,
     places: Places,
     /// Listeners that rest as there was no place left.
@@ -300,7 +302,17 @@ impl Manager {
 
     /// When [`expire`](Self::expire) is to be called.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
-        self.ids.values().filter_map(|of| of.due).min()
+        let is_it =
+            |(at, id): &&(Nanos, u32)| self.ids.get(id).is_some_and(|of| of.due == Some(*at));
+        self.due.iter().find(is_it).map(|(at, _)| *at)
+    }
+
+    /// An identifier is due at this time, unless something happens before.
+    fn is_due_at(&mut self, id: u32, at: Nanos) {
+        if let Some(of) = self.ids.get_mut(&id) {
+            of.due = Some(at);
+            self.due.insert((at, id));
+        }
     }
 }
 

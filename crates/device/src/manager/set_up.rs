@@ -50,7 +50,7 @@ impl Manager {
         match begun {
             Ok(stream) => {
                 of.phase = Phase::Connecting(stream, ask);
-                of.due = Some(around.now + SET_UP_MAX);
+                self.is_due_at(id, around.now + SET_UP_MAX);
             }
             Err(error) => self.fails(around, id, code(&error), &[]),
         }
@@ -182,9 +182,10 @@ impl Manager {
                 remote: Some(canonical(remote)),
                 options: Default::default(),
                 listener: id,
-                due: Some(around.now + SET_UP_MAX),
+                due: None,
             };
             let Ok(new) = self.insert(identifier) else { continue };
+            self.is_due_at(new, around.now + SET_UP_MAX);
             let added = around.epoll.add(&stream, Token::Id(new).into());
             if let (Ok(()), Some(of)) = (added, self.ids.get_mut(&new)) {
                 of.phase = Phase::Asked(stream, Vec::new(), place);
@@ -200,7 +201,7 @@ impl Manager {
         if let Phase::Listening(listener, _) = &of.phase
             && around.epoll.remove(listener).is_ok()
         {
-            of.due = Some(around.now + REST);
+            self.is_due_at(id, around.now + REST);
         }
     }
 
@@ -208,7 +209,10 @@ impl Manager {
         let Some(of) = self.ids.get_mut(&id) else { return };
         if let Phase::Listening(listener, _) = &of.phase {
             let added = around.epoll.add(listener, Token::Id(id).into());
-            of.due = added.is_err().then_some(around.now + REST);
+            of.due = None;
+            if added.is_err() {
+                self.is_due_at(id, around.now + REST);
+            }
         }
     }
 
@@ -299,9 +303,14 @@ impl Manager {
     /// Set-up that has taken too long is given up.
     pub(crate) fn expire(&mut self, around: &mut Around<'_>) {
         let now = around.now;
-        let is_due = |of: &Identifier| of.due.is_some_and(|due| due <= now);
-        let late: Vec<u32> =
-            self.ids.iter().filter(|(_, of)| is_due(of)).map(|(id, _)| *id).collect();
+        let mut late = Vec::new();
+        while let Some((at, id)) = self.due.first().copied().filter(|(at, _)| *at <= now) {
+            self.due.pop_first();
+            // It may be over, or due later.
+            if self.ids.get(&id).is_some_and(|of| of.due == Some(at)) {
+                late.push(id);
+            }
+        }
         for id in late {
             match self.ids.get(&id).map(|of| &of.phase) {
                 Some(Phase::Asked(..)) => drop(self.ids.remove(&id)),
