@@ -36,7 +36,8 @@ impl Carrier {
     pub(crate) fn segment_size(&self) -> usize {
         // What every host takes (RFC 9293, section 3.7.1).
         const LEAST: u32 = 536;
-        sys::tcp::segment_size(&self.socket).unwrap_or(LEAST) as usize
+        let size = sys::tcp::segment_size(&self.socket).ok().filter(|size| *size > 0);
+        size.unwrap_or(LEAST) as usize
     }
 
     /// The own address and the peer's.
@@ -50,7 +51,7 @@ impl Carrier {
     }
 
     /// Whether the NIC has it: reads and writes are of memory that it shares.
-    fn is_handed_off(&self) -> bool {
+    pub(crate) fn is_handed_off(&self) -> bool {
         sys::handoff::is_handed_off(&self.socket)
     }
 

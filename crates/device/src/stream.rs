@@ -1,5 +1,6 @@
 //! The stream of a queue pair, or what is left of one.
 
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
@@ -20,21 +21,22 @@ const FINISHING_MAX: Nanos = 60_000_000_000;
 
 /// How long a message waits for a receive before it ends the stream: as long as a program that is alive may need.
 const RECEIVE_WAIT_MAX: Nanos = 5_000_000_000;
-/// How often it is looked for one meanwhile: programs say nothing of receives that they post.
-const RECEIVE_LOOK_EVERY: Nanos = 1_000_000;
+
+/// How often the size of segments is looked up while something is sent: a path may take others by now. The NIC has to be
+/// asked for that.
+const SEGMENT_LOOK_EVERY: Nanos = 1_000_000_000;
+const SEGMENT_LOOK_EVERY_AT_NIC: Nanos = 10_000_000_000;
 
 /// A message that has come and waits for a receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
-    since: Nanos,
-    /// When it is looked for a receive again.
-    look: Nanos,
+    until: Nanos,
 }
 
 impl Waiting {
     /// Whether it has waited long enough.
     pub(crate) fn is_over(&self, now: Nanos) -> bool {
-        now >= self.since.saturating_add(RECEIVE_WAIT_MAX)
+        now >= self.until
     }
 }
 
@@ -68,6 +70,10 @@ pub(crate) struct Stream {
     silence: Silence,
     /// It is one of those that go on in the next turn.
     is_unfinished: bool,
+    /// The peer has closed, or what it sends is not read any more.
+    is_deaf: bool,
+    /// When the size of segments is looked up again.
+    looks_up: Nanos,
 }
 
 impl Stream {
@@ -80,7 +86,8 @@ impl Stream {
     ) -> Self {
         let (held, silence) = (Vec::new(), Silence::new(peer_timeout));
         let (waiting, gone, closes, ends, due) = (Vec::new(), 0, None, false, None);
-        let (is_full, is_unfinished, registers) = (false, false, None);
+        let (is_full, is_unfinished, is_deaf, looks_up) = (false, false, false, 0);
+        let registers = None;
         let (qp, for_receive, interest) = (Some(qp), None, Some(interest));
         Stream {
             carrier,
@@ -97,13 +104,15 @@ impl Stream {
             registers,
             silence,
             is_unfinished,
+            is_deaf,
+            looks_up,
         }
     }
 
     /// Its turn is over before it has nothing more: it is one of these from now on, if it is not yet.
-    pub(crate) fn goes_on_in(&mut self, unfinished: &mut Vec<u64>, number: u64) {
+    pub(crate) fn goes_on_in(&mut self, unfinished: &mut VecDeque<u64>, number: u64) {
         if !std::mem::replace(&mut self.is_unfinished, true) {
-            unfinished.push(number);
+            unfinished.push_back(number);
         }
     }
 
@@ -114,14 +123,40 @@ impl Stream {
 
     /// A message waits for a receive, or none does any more.
     pub(crate) fn waits(&mut self, now: Nanos, waits: bool) {
-        let since = self.for_receive.map_or(now, |waiting| waiting.since);
-        let look = now.saturating_add(RECEIVE_LOOK_EVERY);
-        self.for_receive = waits.then_some(Waiting { since, look });
+        let until = now.saturating_add(RECEIVE_WAIT_MAX);
+        let until = self.for_receive.map_or(until, |waiting| waiting.until);
+        self.for_receive = waits.then_some(Waiting { until });
+    }
+
+    /// Returns true if what comes is read.
+    pub(crate) fn reads(&self) -> bool {
+        self.for_receive.is_none() && !self.is_deaf
+    }
+
+    /// Nothing more is read: the peer has closed.
+    pub(crate) fn hears_nothing(&mut self) {
+        self.is_deaf = true;
+    }
+
+    /// Returns true if the peer has closed, and all is sent.
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_deaf && self.qp.is_none() && self.waiting.is_empty()
+    }
+
+    /// Returns the largest segment that is sent now, if it was not looked up lately.
+    pub(crate) fn new_segment_size(&mut self, now: Nanos) -> Option<usize> {
+        if now < self.looks_up {
+            return None;
+        }
+        let is_at_nic = self.carrier.is_handed_off();
+        let every = if is_at_nic { SEGMENT_LOOK_EVERY_AT_NIC } else { SEGMENT_LOOK_EVERY };
+        self.looks_up = now.saturating_add(every);
+        Some(self.carrier.segment_size())
     }
 
     /// When it is to be looked at though nothing has come.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
-        let look = self.for_receive.map(|waiting| waiting.look);
+        let look = self.for_receive.map(|waiting| waiting.until);
         let all = [self.due, look, self.registers, self.silence.deadline()];
         all.into_iter().flatten().min()
     }
@@ -258,6 +293,8 @@ impl Stream {
             return;
         }
         self.ends = true;
+        // The end of the peer's stream, which is waited for now, is behind a message that waits for a receive.
+        self.for_receive = self.for_receive.map(|_| Waiting { until: now });
         self.due = Some(now + CLOSING_MAX);
         if self.waiting.is_empty() {
             // Else it is over, which reading says.
@@ -286,7 +323,7 @@ impl Stream {
 
     /// What it waits for.
     pub(crate) fn wants(&self) -> Option<Interest> {
-        match (self.for_receive.is_none(), !self.has_room()) {
+        match (self.reads(), !self.has_room()) {
             (true, false) => Some(Interest::Read),
             (true, true) => Some(Interest::ReadWrite),
             (false, true) => Some(Interest::Write),

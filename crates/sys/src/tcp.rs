@@ -187,13 +187,14 @@ pub fn begin_connect(socket: OwnedFd, to: SocketAddr) -> io::Result<TcpStream> {
     }
 }
 
-/// The largest segment that a connection sends now (`TCP_MAXSEG`), in bytes.
+/// The largest segment that a connection sends now (`TCP_INFO`, `tcpi_snd_mss`), in bytes; that of the NIC, if it has the
+/// connection, which `TCP_MAXSEG` is not.
 ///
 /// # Errors
-/// The error of `getsockopt`.
+/// The error of `getsockopt`, as for a socket that is not TCP's.
 pub fn segment_size(socket: impl AsFd) -> io::Result<u32> {
-    let size: libc::c_int = sockopt::get(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_MAXSEG)?;
-    Ok(size.unsigned_abs())
+    let info: libc::tcp_info = sockopt::get(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_INFO)?;
+    Ok(info.tcpi_snd_mss)
 }
 
 /// Connects, with this congestion control from the start. Setting it later does not undo effects of the first

@@ -196,14 +196,15 @@ pub(crate) unsafe fn post(
     error
 }
 
+/// Posts receives. Returns the error, and the number of a queue pair at which a message waits for one of them, or zero.
 unsafe fn put_receives(
     queue: &mut Queue,
     mut wr: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
-) -> c_int {
+) -> (c_int, u32) {
     let Queue { posts: Some(posts), sges, .. } = queue else {
         *bad = wr;
-        return libc::EINVAL;
+        return (libc::EINVAL, 0);
     };
     let mut error = 0;
     while !wr.is_null() {
@@ -226,7 +227,9 @@ unsafe fn put_receives(
         wr = (*wr).next;
     }
     posts.publish();
-    error
+    // The device asks for messages that wait, and then looks at receives once more: see `Posts::wanted`.
+    fence(Ordering::SeqCst);
+    (error, posts.wanted())
 }
 
 pub(crate) unsafe extern "C" fn post_recv(
@@ -244,11 +247,11 @@ pub(crate) unsafe extern "C" fn post_recv(
         *bad = wr;
         return libc::EINVAL;
     }
-    let error = put_receives(&mut lock(&(*own).receives), wr, bad);
-    // The device looks at receives when a message comes, but flushes them only when it is told of them. It tells the state
-    // and looks at them once more: either that sees these, or they are posted behind the state.
-    fence(Ordering::SeqCst);
-    if matches!(state(qp), State::Sqd | State::Sqe | State::Err) {
+    let (error, wanted) = put_receives(&mut lock(&(*own).receives), wr, bad);
+    // The device looks at receives when a message comes. A message that waits for one, and the flush of an ended queue pair,
+    // need word of them. It tells the state and looks at them once more: either that sees these, or they are posted behind
+    // the state.
+    if wanted != 0 || matches!(state(qp), State::Sqd | State::Sqe | State::Err) {
         session.posted((*qp).qp_num);
     }
     error
@@ -259,11 +262,15 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     wr: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    if session::get().is_none() {
+    let Some(session) = session::get() else {
         *bad = wr;
         return libc::ENODEV;
+    };
+    let (error, wanted) = put_receives(&mut lock(&(*of_srq(srq)).queue), wr, bad);
+    if wanted != 0 {
+        session.posted(wanted);
     }
-    put_receives(&mut lock(&(*of_srq(srq)).queue), wr, bad)
+    error
 }
 
 /// `ibv_bind_mw`, of type 1 windows: the next key is the library's choice.

@@ -21,18 +21,43 @@ impl From<Hostile> for End {
 }
 
 impl Serving {
-    /// Takes what was posted, and sends it; whether there was anything.
+    /// Takes what was posted, and sends it; whether there was anything. Queue pairs that are left when the part of the turn is
+    /// over are the first of the next.
     pub(super) fn take_posts(&mut self, now: Nanos) -> Result<bool, End> {
-        let mut posted = std::mem::take(&mut self.posted);
-        posted.clear();
-        self.process.take_posts(self.shared.words(), |qp| posted.push(qp));
-        for qp in &posted {
-            self.process.pull(self.shared.words(), now, *qp)?;
-            self.carry_on(now, *qp)?;
+        if self.posted.is_empty() {
+            let Serving { process, shared, posted, .. } = self;
+            process.take_posts(shared.words(), |qp| posted.push_back(qp));
         }
-        let were_any = !posted.is_empty();
-        self.posted = posted;
+        let mut were_any = false;
+        while let Some(qp) = self.posted.pop_front() {
+            were_any = true;
+            self.process.pull(self.shared.words(), now, qp)?;
+            self.carry_on(now, qp)?;
+            self.receives_posted(now, qp)?;
+            if self.has_taken_long(now) {
+                break;
+            }
+        }
         Ok(were_any)
+    }
+
+    /// Receives may have been posted that a message waits for: of the queue pair, or of others that share its queue.
+    fn receives_posted(&mut self, now: Nanos, qp: Qp) -> Result<(), End> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let of = self.carried.get(&qp.0).map(|of| of.stream);
+        let has_it = |number: &u64| Some(*number) == of || self.shares_queue(*number, qp);
+        let waiting: Vec<u64> = self.waiting.iter().copied().filter(has_it).collect();
+        for number in waiting {
+            self.look_for_receive(now, number)?;
+        }
+        Ok(())
+    }
+
+    fn shares_queue(&self, number: u64, qp: Qp) -> bool {
+        let other = self.streams.get(&number).and_then(|stream| stream.qp);
+        other.is_some_and(|other| self.process.share_receives(other, qp))
     }
 
     /// The stream of a queue pair begins.
@@ -84,19 +109,31 @@ impl Serving {
 
     /// Another turn of those streams that had more than one holds.
     pub(super) fn go_on(&mut self, now: Nanos) -> Result<(), End> {
-        for number in std::mem::take(&mut self.unfinished) {
+        // Those that are added meanwhile are of the next turn.
+        for _ in 0..self.unfinished.len() {
+            let Some(number) = self.unfinished.pop_front() else { break };
             if let Some(stream) = self.streams.get_mut(&number) {
                 stream.has_gone_on();
-                self.advance(now, number)?;
+                self.stream_turn(now, number)?;
+            }
+            if self.has_taken_long(now) {
+                break;
             }
         }
         Ok(())
     }
 
+    /// A stream that is ready has its turn when those have had theirs that are unfinished.
+    pub(super) fn puts_off(&mut self, number: u64) {
+        if let Some(stream) = self.streams.get_mut(&number) {
+            stream.goes_on_in(&mut self.unfinished, number);
+        }
+    }
+
     /// A stream that has said that it is ready.
     pub(super) fn stream_turn(&mut self, now: Nanos, number: u64) -> Result<(), End> {
         let Some(stream) = self.streams.get_mut(&number) else { return Ok(()) };
-        if stream.flush(now, &mut self.calls).is_err() {
+        if stream.flush(now, &mut self.calls).is_err() || stream.is_done() {
             return self.stream_is_over(now, number);
         }
         self.advance(now, number)
@@ -116,7 +153,7 @@ impl Serving {
         loop {
             match self.receive_some(now, number, buffer)? {
                 Came::Nothing => return Ok(()),
-                Came::End => return self.stream_is_over(now, number),
+                Came::End => return self.has_ended(now, number),
                 Came::Bytes(len) => {
                     all += len;
                     if len < buffer.len() {
@@ -138,10 +175,10 @@ impl Serving {
         let Serving { streams, calls, process, memory, shared, .. } = self;
         let Some(stream) = streams.get_mut(&number) else { return Ok(Came::Nothing) };
         let closes = stream.is_closing();
-        let Stream { carrier, held, for_receive, qp, .. } = stream;
-        if for_receive.is_some() {
+        if !stream.reads() {
             return Ok(Came::Nothing);
         }
+        let Stream { carrier, held, qp, .. } = stream;
         let (qp, words, mut copied, mut taken) = (*qp, shared.words(), 0, Ok(()));
         let awaited = qp.filter(|_| closes).map(|qp| process.awaited(qp));
         let mut take = |pieces: [&[u8]; 2]| {
@@ -190,9 +227,29 @@ impl Serving {
     /// A message may wait for a receive, or none does any more.
     fn look_whether_it_waits(&mut self, now: Nanos, number: u64, qp: Qp) {
         let Some(stream) = self.streams.get_mut(&number) else { return };
-        if stream.for_receive.is_some() || self.process.is_waiting(qp) {
-            stream.waits(now, self.process.is_waiting(qp));
+        let waits = self.process.is_waiting(qp);
+        if stream.for_receive.is_some() || waits {
+            stream.waits(now, waits);
             self.may_be_sooner = true;
+            if waits {
+                self.waiting.insert(number);
+            } else {
+                self.waiting.remove(&number);
+            }
+            self.ask_for_receives(qp, waits);
+        }
+    }
+
+    /// Has the application say when it posts receives that are waited for.
+    fn ask_for_receives(&mut self, qp: Qp, waits: bool) {
+        // Another queue pair may wait for receives of the same queue.
+        let other = self.waiting.iter().filter(|number| !waits && self.shares_queue(**number, qp));
+        let other = other.filter_map(|number| self.streams.get(number)?.qp).next();
+        let of = other.unwrap_or(qp);
+        let are_there =
+            self.process.want_receives(self.shared.words(), of, waits || other.is_some());
+        if are_there && (waits || other.is_some()) {
+            self.posted.push_back(of);
         }
     }
 
@@ -210,7 +267,10 @@ impl Serving {
                 }
             }
             // Its queue pair is gone.
-            None => stream.waits(now, false),
+            None => {
+                stream.waits(now, false);
+                self.waiting.remove(&number);
+            }
         }
         self.advance(now, number)
     }
@@ -260,6 +320,14 @@ impl Serving {
         Ok(sent.close == Some(Close::Abort))
     }
 
+    /// The peer sends nothing more, which ends the queue pair.
+    fn has_ended(&mut self, now: Nanos, number: u64) -> Result<(), End> {
+        if let Some(stream) = self.streams.get_mut(&number) {
+            stream.hears_nothing();
+        }
+        self.let_go(now, number)
+    }
+
     /// The stream is no queue pair's any more. What that has sent, and was told that it is sent, goes out by itself.
     fn let_go(&mut self, now: Nanos, number: u64) -> Result<(), End> {
         let has_all_gone = self.streams.get(&number).is_none_or(Stream::has_room);
@@ -279,6 +347,11 @@ impl Serving {
         let Serving { streams, calls, process, memory, shared, unfinished, .. } = self;
         let Some(stream) = streams.get_mut(&number) else { return Ok(true) };
         let Some(qp) = stream.qp else { return Ok(true) };
+        if process.wants_transmit(qp)
+            && let Some(emss) = stream.new_segment_size(now)
+        {
+            process.set_emss(qp, emss);
+        }
         let (words, mut all) = (shared.words(), 0);
         while stream.has_room() && process.wants_transmit(qp) {
             let fpdu = process.fpdu_len(qp).min(buffer.len());
@@ -328,6 +401,7 @@ impl Serving {
     /// The stream is over, whoever has ended it.
     pub(super) fn stream_is_over(&mut self, now: Nanos, number: u64) -> Result<(), End> {
         let Some(stream) = self.streams.remove(&number) else { return Ok(()) };
+        self.waiting.remove(&number);
         stream.qp.map_or(Ok(()), |qp| self.is_over(now, qp))
     }
 

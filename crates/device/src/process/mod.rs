@@ -6,7 +6,7 @@ mod requests;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError};
 
@@ -37,6 +37,11 @@ const TURN_MAX: usize = 4;
 
 /// How often posts are taken before the streams are looked at.
 const POSTS_MAX: usize = 4;
+/// How long a turn may go on with posts, with streams that have more, and with those that are ready, before it goes on with
+/// the next of these: whatever is left has its turn before others that come later.
+const PART_MAX: Nanos = 1_000_000;
+/// Turns in a row that may find posts, and do not look what else is ready: that needs a system call.
+const UNLOOKED_MAX: u32 = 8;
 
 /// See the module's documentation.
 pub(crate) struct Serving {
@@ -54,14 +59,20 @@ pub(crate) struct Serving {
     carried: BTreeMap<u32, Carried>,
     last_stream: u64,
     /// Streams whose turn was over before they had nothing more, each once.
-    unfinished: Vec<u64>,
+    unfinished: VecDeque<u64>,
+    /// Streams with a message that waits for a receive.
+    waiting: BTreeSet<u64>,
+    /// How long each part of a turn may be: see [`PART_MAX`].
+    part_max: Nanos,
+    /// Turns since it was looked what is ready.
+    unlooked: u32,
     awake: Awake,
     /// When the first stream or identifier is due, or before that. It is looked for anew when it may be sooner.
     due: Option<Nanos>,
     may_be_sooner: bool,
     /// What was ready last, and what was posted to.
     ready: Vec<Token>,
-    posted: Vec<Qp>,
+    posted: VecDeque<Qp>,
     buffer: Vec<u8>,
     message: Vec<u8>,
     served: Arc<Served>,
@@ -118,12 +129,15 @@ impl Serving {
             streams: BTreeMap::new(),
             carried: BTreeMap::new(),
             last_stream: 0,
-            unfinished: Vec::new(),
+            unfinished: VecDeque::new(),
+            waiting: BTreeSet::new(),
+            part_max: PART_MAX,
+            unlooked: 0,
             awake: Awake::default(),
             due: None,
             may_be_sooner: false,
             ready: Vec::new(),
-            posted: Vec::new(),
+            posted: VecDeque::new(),
             buffer: vec![0; BUFFER],
             message: vec![0; rdma::session::MESSAGE_MAX],
             served,
@@ -160,14 +174,18 @@ impl Serving {
             }
             has_worked = true;
             self.hear(now);
+            if self.has_taken_long(now) {
+                break;
+            }
         }
-        self.go_on(now)?;
+        self.go_on(sys::clock::now())?;
         self.hear(now);
         if self.manager.has_places_again() {
             let (manager, mut around) = self.manager(now);
             manager.look_again(&mut around);
         }
-        let deadline = if self.unfinished.is_empty() { self.deadline() } else { Some(now) };
+        let goes_on = !self.unfinished.is_empty() || !self.posted.is_empty();
+        let deadline = if goes_on { Some(now) } else { self.deadline() };
         self.wait(now, deadline, has_worked).map_err(|_| End::Gone)?;
         let now = sys::clock::now();
         let mut ready = std::mem::take(&mut self.ready);
@@ -177,11 +195,20 @@ impl Serving {
             self.awake.worked(now);
         }
         for token in &ready {
-            self.ready(now, *token)?;
+            match *token {
+                // It has its turn behind those that have more from before.
+                Token::Stream(number) if self.has_taken_long(now) => self.puts_off(number),
+                token => self.ready(now, token)?,
+            }
             self.hear(now);
         }
         self.ready = ready;
         self.expire(now)
+    }
+
+    /// Whether the part of a turn that has begun at this time is over.
+    fn has_taken_long(&self, since: Nanos) -> bool {
+        sys::clock::now().saturating_sub(since) >= self.part_max
     }
 
     fn ready(&mut self, now: Nanos, token: Token) -> Result<(), End> {
@@ -230,7 +257,9 @@ impl Serving {
             let from = sys::clock::now();
             std::thread::yield_now();
             self.awake.gave_way(from, sys::clock::now());
-            if control.has_posts() {
+            // A program that posts without pause does not keep the device from all else.
+            if control.has_posts() && self.unlooked < UNLOOKED_MAX {
+                self.unlooked += 1;
                 self.epoll.forget();
                 return Ok(());
             }
@@ -254,6 +283,7 @@ impl Serving {
 
     /// What is ready now.
     fn look(&mut self) -> std::io::Result<()> {
+        self.unlooked = 0;
         self.calls.waits += 1;
         self.epoll.wait(0)
     }

@@ -185,3 +185,111 @@ fn a_stream_that_cannot_be_registered_is_later() {
     let stream = &serving.streams[&STREAM];
     assert_eq!((stream.interest, stream.deadline()), (Some(Interest::Read), None));
 }
+
+/// The peer has closed its direction, and reads: what was told to be sent comes.
+#[test]
+fn the_end_of_the_peers_stream_loses_nothing_that_was_sent() {
+    const STREAM: u64 = 1;
+    let (mut serving, _theirs) = session();
+    let qp = connected(&mut serving);
+    let (socket, mut peer) = connection();
+    serving.epoll.add(&socket, Token::Stream(STREAM).into()).unwrap();
+    let mut stream = Stream::new(Carrier::new(socket), qp, Interest::Read, crate::PEER_TIMEOUT);
+    let mut all = 0;
+    while stream.has_room() {
+        all += 1 << 16;
+        stream.send(&[7; 1 << 16], &mut serving.calls).unwrap();
+    }
+    serving.streams.insert(STREAM, stream);
+    serving.carried.insert(qp.0, Carried { stream: STREAM, id: 0 });
+    peer.shutdown(std::net::Shutdown::Write).unwrap();
+    serving.epoll.wait(10_000).unwrap();
+    serving.stream_turn(0, STREAM).unwrap();
+    assert!(serving.carried.is_empty(), "the queue pair has ended");
+    // The end of the stream, which can be read for ever, wakes nobody.
+    serving.epoll.wait(0).unwrap();
+    assert_eq!(serving.epoll.ready().count(), 0);
+    let reads = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        peer.read_to_end(&mut bytes).unwrap();
+        bytes
+    });
+    while serving.streams.contains_key(&STREAM) {
+        serving.epoll.wait(10_000).unwrap();
+        serving.stream_turn(0, STREAM).unwrap();
+    }
+    let bytes = reads.join().unwrap();
+    assert!(bytes.len() == all && bytes.iter().all(|byte| *byte == 7), "{} of {all}", bytes.len());
+}
+
+#[test]
+fn posts_without_pause_keep_the_device_from_nothing() {
+    let (mut serving, theirs) = session();
+    theirs.send(&Request::Query.encode().unwrap(), &[]).unwrap();
+    let mut is_heard = false;
+    for _ in 0..=UNLOOKED_MAX {
+        Control::new(serving.shared.words()).unwrap().post(0);
+        // As in the last part of a turn in which something was done.
+        serving.wait(sys::clock::now(), None, true).unwrap();
+        is_heard |= serving.epoll.ready().any(|of| Token::from(of) == Token::Socket);
+    }
+    assert!(is_heard);
+}
+
+/// Each part of a turn ends, and what is left is the first of the next.
+#[test]
+fn a_turn_leaves_the_rest_to_the_next() {
+    let (mut serving, _theirs) = session();
+    let pairs = [connected(&mut serving), connected(&mut serving), connected(&mut serving)];
+    serving.part_max = 0;
+    let mut peers = Vec::new();
+    for (number, qp) in (1..).zip(pairs) {
+        let (socket, mut peer) = connection();
+        peer.write_all(&[0; 16]).unwrap();
+        let stream = Stream::new(Carrier::new(socket), qp, Interest::Read, crate::PEER_TIMEOUT);
+        serving.epoll.add(&stream.carrier, Token::Stream(number).into()).unwrap();
+        serving.streams.insert(number, stream);
+        serving.carried.insert(qp.0, Carried { stream: number, id: 0 });
+        Control::new(serving.shared.words()).unwrap().post(qp.place());
+        peers.push(peer);
+    }
+    assert!(serving.take_posts(0).unwrap());
+    assert_eq!(serving.posted, [pairs[1], pairs[2]]);
+    // One that is posted to later is behind them.
+    Control::new(serving.shared.words()).unwrap().post(pairs[0].place());
+    assert!(serving.take_posts(0).unwrap() && serving.take_posts(0).unwrap());
+    assert!(serving.posted.is_empty());
+    assert!(serving.take_posts(0).unwrap() && !serving.take_posts(0).unwrap());
+    // All three are ready: each is put off, and has its turn in the next ones.
+    for number in 1..=3 {
+        serving.puts_off(number);
+        serving.puts_off(number);
+    }
+    assert_eq!(serving.unfinished, [1, 2, 3]);
+    for left in [2, 1, 0] {
+        serving.go_on(0).unwrap();
+        assert_eq!(serving.unfinished.len(), left);
+    }
+    // Whatever it is that they have brought, it was read.
+    assert_eq!(serving.calls.bytes.0, 48);
+}
+
+/// A program rings when it has posted a receive that is asked for.
+#[test]
+fn a_message_that_waits_is_looked_at_when_a_receive_is_posted() {
+    const STREAM: u64 = 1;
+    let (mut serving, _theirs) = session();
+    let qp = connected(&mut serving);
+    let (socket, _peer) = connection();
+    let mut stream = Stream::new(Carrier::new(socket), qp, Interest::Read, crate::PEER_TIMEOUT);
+    // As when a message has found no receive: there is one now.
+    stream.waits(5, true);
+    let until = stream.deadline().unwrap();
+    assert!(until > 1_000_000_000, "nothing looks meanwhile");
+    serving.streams.insert(STREAM, stream);
+    serving.waiting.insert(STREAM);
+    serving.carried.insert(qp.0, Carried { stream: STREAM, id: 0 });
+    Control::new(serving.shared.words()).unwrap().post(qp.place());
+    assert!(serving.take_posts(6).unwrap());
+    assert!(serving.streams[&STREAM].reads() && serving.waiting.is_empty());
+}

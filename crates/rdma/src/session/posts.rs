@@ -12,6 +12,7 @@ use crate::verbs::work::{Payload, Sge};
 /// Words of the device's line.
 const RETIRED: usize = 0;
 const STATE: usize = 1;
+const WANTED: usize = 2;
 
 /// A work queue, as its application has it.
 #[derive(Debug)]
@@ -93,6 +94,14 @@ impl<'a> Posts<'a> {
     /// Elements, or bytes by eight, for which an entry has room behind a head of so many words.
     pub fn room(&self, head: usize) -> usize {
         self.stride - head
+    }
+
+    /// Returns the number of a queue pair at which a message waits for a receive of this queue, or zero. It is loaded behind
+    /// [`publish`](Self::publish) and a sequentially consistent fence: either this sees the number, or the device sees what was
+    /// posted.
+    #[inline]
+    pub fn wanted(&self) -> u32 {
+        self.parts.device[WANTED].load(Ordering::Relaxed) as u32
     }
 
     /// How many were posted so far, modulo 2^32.
@@ -282,6 +291,12 @@ impl Taken {
         }
     }
 
+    /// Asks the application to say when it has posted, by the number of this queue pair; or not any more.
+    pub(super) fn want(&self, memory: &[AtomicU64], qp: Option<u32>) {
+        let number = u64::from(qp.unwrap_or(0));
+        self.device_word(memory, WANTED).store(number, Ordering::Relaxed);
+    }
+
     pub(super) fn tell_state(&self, memory: &[AtomicU64], state: State) {
         self.device_word(memory, STATE).store(state as u64, Ordering::Release);
     }
@@ -295,6 +310,7 @@ impl Taken {
         (self.taken, self.retired) = (0, 0);
         memory[self.area.at as usize].store(0, Ordering::Relaxed);
         self.device_word(memory, RETIRED).store(0, Ordering::Release);
+        self.want(memory, None);
     }
 }
 

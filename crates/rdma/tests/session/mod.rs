@@ -57,6 +57,27 @@ fn what_is_posted_is_done_and_told() {
     assert_eq!((a.sends.retired(), b.receives.retired()), (3, 1));
 }
 
+/// Either the application sees that a message waits, or the device sees what was posted.
+#[test]
+fn a_receive_that_is_waited_for_is_asked_for() {
+    let (mut a, mut b) = sides();
+    b.process.let_wait(b.qp, true);
+    a.send(1, Work::Send { invalidate: None }, &[a.sge(0, 5)]);
+    b.hears(&a.transmit().unwrap()).unwrap();
+    assert!(b.process.is_waiting(b.qp));
+    assert_eq!(b.receives.wanted(), 0);
+    assert!(!b.process.want_receives(b.memory, b.qp, true), "none is posted");
+    assert_eq!(b.receives.wanted(), b.qp.0);
+    b.receive(70, &[b.sge(100, 5)]);
+    assert!(b.process.want_receives(b.memory, b.qp, true));
+    b.hears(&[]).unwrap();
+    assert!(!b.process.is_waiting(b.qp));
+    assert!(!b.process.want_receives(b.memory, b.qp, false));
+    assert_eq!(b.receives.wanted(), 0);
+    assert_eq!(b.poll().iter().map(|of| of.wr_id).collect::<Vec<_>>(), [70]);
+    assert!(!b.process.share_receives(b.qp, b.qp), "it has a queue of its own");
+}
+
 #[test]
 fn a_queue_takes_as_many_as_it_is_deep() {
     let (mut a, b) = sides();

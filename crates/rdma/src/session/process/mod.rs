@@ -222,6 +222,11 @@ impl Process {
         self.rnic.wants_transmit(qp)
     }
 
+    /// See [`Rnic::set_emss`].
+    pub fn set_emss(&mut self, qp: Qp, emss: usize) {
+        self.rnic.set_emss(qp, emss);
+    }
+
     /// See [`Rnic::let_wait`].
     pub fn let_wait(&mut self, qp: Qp, waits: bool) {
         self.rnic.let_wait(qp, waits);

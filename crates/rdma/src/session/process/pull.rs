@@ -1,6 +1,6 @@
 //! What the application has posted is taken.
 
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use wire::Nanos;
 
@@ -50,6 +50,25 @@ impl Process {
         }
         pull_sends(rnic, pair, sends, memory, copied);
         Ok(true)
+    }
+
+    /// Asks the application to say when it has posted receives that a message of this queue pair waits for, or does not ask
+    /// any more. Returns true if it has posted some already.
+    pub fn want_receives(&mut self, memory: &[AtomicU64], qp: Qp, wants: bool) -> bool {
+        let Process { qps, srqs, .. } = self;
+        let Some(pair) = qps.get(qp.place()).filter(|pair| pair.qp == qp) else { return false };
+        let of_shared = pair.srq.and_then(|srq| srqs.get(srq.place())).map(|of| &of.taken);
+        let Some(taken) = of_shared.or(pair.rq.as_ref()) else { return false };
+        taken.want(memory, wants.then_some(qp.0));
+        fence(Ordering::SeqCst);
+        // If there are more than there can be, this is found where they are taken.
+        taken.waiting(memory).is_ok_and(|waiting| waiting > 0)
+    }
+
+    /// Returns true if these queue pairs have one receive queue.
+    pub fn share_receives(&self, one: Qp, other: Qp) -> bool {
+        let srq = |qp: Qp| self.qps.get(qp.place()).filter(|pair| pair.qp == qp)?.srq;
+        srq(one).is_some_and(|of_one| srq(other) == Some(of_one))
     }
 
     /// Takes what was posted to a shared receive queue.
