@@ -12,6 +12,7 @@ mod measured;
 mod mpi;
 mod nic;
 mod operations;
+mod order;
 mod pages;
 mod programs;
 mod qemu;
@@ -62,7 +63,7 @@ fn library() -> PathBuf {
 }
 
 /// Programs of verbs: files in this folder.
-const SOURCES: [&str; 13] = [
+const SOURCES: [&str; 14] = [
     "abi.c",
     "apart.c",
     "calls.c",
@@ -70,6 +71,7 @@ const SOURCES: [&str; 13] = [
     "limits.c",
     "manager.c",
     "operations.c",
+    "order.c",
     "peer.c",
     "random.c",
     "slow.c",
