@@ -71,7 +71,6 @@ fn nothing_goes_from_the_wire_before_what_is_new_is_seen() {
     with_mirror(|mut mirror, wire, host| {
         address::add(wire, ip("192.0.2.10"), 24, false).unwrap();
         follow_until(&mut mirror, || has(host, "192.0.2.10"));
-        assert!(has(wire, "192.0.2.10"), "it stays for a while");
         std::thread::sleep(Duration::from_millis(1100));
 
         // One look, after which there is none for a moment ...

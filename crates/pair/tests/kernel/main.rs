@@ -20,7 +20,7 @@ use pair::{CALLS, FLAGGED, Supervisor};
 
 /// What all programs begin with.
 const PRELUDE: &str = "
-import ctypes, errno, os, select, signal, socket, struct, sys, threading, time
+import ctypes, errno, fcntl, os, select, signal, socket, struct, sys, termios, threading, time
 def say(*words): print(*words, flush=True)
 def heard(): return sys.stdin.readline().strip()
 def listens(kind=socket.AF_INET):
@@ -96,6 +96,17 @@ impl Program {
     /// Where it listens.
     fn address(&mut self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.line().parse().unwrap()))
+    }
+
+    /// Waits until it has written this line.
+    fn says(&mut self, line: &str) {
+        loop {
+            let next = self.line();
+            assert!(!next.is_empty(), "it ends without `{line}`");
+            if next == line {
+                return;
+            }
+        }
     }
 
     fn tell(&mut self, line: &str) {

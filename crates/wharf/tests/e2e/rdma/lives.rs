@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use sys::process::Signal;
 use testkit::lab::{Host, Program, wait_until};
@@ -208,10 +207,8 @@ fn a_device_that_is_killed_is_told_and_flushes() {
     let mut client = peer.call("wait");
     server.line_with("ready");
     client.line_with("waits");
-    let since = Instant::now();
     device.signal(Signal::Kill);
     client.line_with("fatal");
-    assert!(since.elapsed() < Duration::from_secs(20), "it is told by the socket's end");
     client.line_with("flushed");
     assert!(client.wait().status.success());
     // And the peer's application is told that the connection is over.

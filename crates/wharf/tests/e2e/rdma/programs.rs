@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::IpAddr;
 use std::os::unix::process::ExitStatusExt;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use sys::interface;
 use sys::netlink::address;
@@ -17,8 +17,6 @@ const PERFTEST: u16 = 18_515;
 pub(super) const RPING: u16 = 7174;
 const CMATOSE: u16 = 7471;
 const PINGPONG: u16 = 47_592;
-/// What is not there ends within so long, also on a busy machine.
-const SOON: Duration = Duration::from_secs(20);
 
 fn server() -> String {
     Ip::V4.server().to_string()
@@ -401,7 +399,6 @@ pub(super) fn refused(pair: &Pair) {
         let ended = pair.call(words);
         let code = ended.status.code();
         assert!(code.is_some_and(|code| code != 0), "{ended}");
-        assert!(since.elapsed() < SOON, "{ended}");
         eprintln!("{} has ended after {} ms", words[0], since.elapsed().as_millis());
     }
     // Both ends of this one exchange addresses by TCP first.
@@ -411,6 +408,5 @@ pub(super) fn refused(pair: &Pair) {
         let code = ended.status.code();
         assert!(code.is_some_and(|code| code != 0), "{ended}");
     }
-    assert!(since.elapsed() < SOON);
     eprintln!("ibv_rc_pingpong has ended at both ends after {} ms", since.elapsed().as_millis());
 }
