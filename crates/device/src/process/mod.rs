@@ -257,13 +257,7 @@ impl Serving {
             let from = sys::clock::now();
             std::thread::yield_now();
             self.awake.gave_way(from, sys::clock::now());
-            // A program that posts without pause does not keep the device from all else.
-            if control.has_posts() && self.unlooked < UNLOOKED_MAX {
-                self.unlooked += 1;
-                self.epoll.forget();
-                return Ok(());
-            }
-            return self.look();
+            return self.look_awake();
         }
         self.calls.sleeps += 1;
         if !control.sleep() {
@@ -279,6 +273,18 @@ impl Serving {
         };
         control.wake();
         waited
+    }
+
+    /// What is ready now, unless there are posts: a system call is for later then. A program that posts without pause does not
+    /// keep the device from all else.
+    fn look_awake(&mut self) -> std::io::Result<()> {
+        let has_posts = Control::new(self.shared.words()).is_some_and(|of| of.has_posts());
+        if has_posts && self.unlooked < UNLOOKED_MAX {
+            self.unlooked += 1;
+            self.epoll.forget();
+            return Ok(());
+        }
+        self.look()
     }
 
     /// What is ready now.

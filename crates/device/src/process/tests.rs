@@ -195,11 +195,12 @@ fn the_end_of_the_peers_stream_loses_nothing_that_was_sent() {
     let (socket, mut peer) = connection();
     serving.epoll.add(&socket, Token::Stream(STREAM).into()).unwrap();
     let mut stream = Stream::new(Carrier::new(socket), qp, Interest::Read, crate::PEER_TIMEOUT);
-    let mut all = 0;
-    while stream.has_room() {
-        all += 1 << 16;
-        stream.send(&[7; 1 << 16], &mut serving.calls).unwrap();
+    // More than any buffer of the kernel's.
+    let all = 32 << 20;
+    for _ in 0..32 {
+        stream.send(&[7; 1 << 20], &mut serving.calls).unwrap();
     }
+    assert!(!stream.has_room());
     serving.streams.insert(STREAM, stream);
     serving.carried.insert(qp.0, Carried { stream: STREAM, id: 0 });
     peer.shutdown(std::net::Shutdown::Write).unwrap();
@@ -229,8 +230,8 @@ fn posts_without_pause_keep_the_device_from_nothing() {
     let mut is_heard = false;
     for _ in 0..=UNLOOKED_MAX {
         Control::new(serving.shared.words()).unwrap().post(0);
-        // As in the last part of a turn in which something was done.
-        serving.wait(sys::clock::now(), None, true).unwrap();
+        // As in the last part of each turn while the device stays awake.
+        serving.look_awake().unwrap();
         is_heard |= serving.epoll.ready().any(|of| Token::from(of) == Token::Socket);
     }
     assert!(is_heard);
