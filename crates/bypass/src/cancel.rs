@@ -24,6 +24,12 @@ pub(crate) fn expect() {
     IS_EXPECTED.store(true, Ordering::Release);
 }
 
+/// Whether that is so.
+#[inline]
+pub(crate) fn is_expected() -> bool {
+    IS_EXPECTED.load(Ordering::Relaxed)
+}
+
 /// The thread ends here if it was cancelled.
 pub(crate) fn point() {
     // SAFETY: it has no arguments; the frames that it unwinds are of functions that may be.

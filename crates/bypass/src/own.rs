@@ -71,6 +71,16 @@ impl Own {
         own
     }
 
+    /// The one of this place.
+    pub(crate) fn at_place(place: u16) -> Own {
+        Own(place)
+    }
+
+    /// Its place as a number.
+    pub(crate) fn place_number(self) -> u16 {
+        self.0
+    }
+
     /// Its number now; a negative one if it was lost.
     #[inline]
     pub(crate) fn fd(self) -> c_int {

@@ -4,7 +4,7 @@ mod nics;
 mod numbers;
 mod told;
 
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use handoff::command::{NicCommand, OsCommand};
 use handoff::policy::Policy;
@@ -16,8 +16,8 @@ use handoff::{Cid, RestoreReason};
 use libc::c_int;
 
 pub(crate) use self::nics::{
-    all, are_any, are_several, generation, has_supervisor, is_wanted, lacks_any, look, look_alive,
-    look_for_more, may_have_asked_since, picks, sleep, splices, wake_sleepers,
+    all, all_so_far, are_any, are_several, generation, has_supervisor, is_wanted, lacks_any, look,
+    look_alive, look_for_more, may_have_asked_since, picks, sleep, splices,
 };
 use self::numbers::Numbers;
 use crate::lock::Lock;
@@ -55,6 +55,8 @@ pub(crate) struct Session {
     /// Nobody puts connections back any more.
     is_lost: AtomicBool,
     policies: Policies,
+    /// The session that this NIC had before; null for none. Its descriptors stay.
+    previous: AtomicPtr<Session>,
 }
 
 /// One worker of wharf's, which has some of the connections.
@@ -194,6 +196,7 @@ impl Session {
             dead_since: AtomicU64::new(0),
             is_lost: AtomicBool::new(false),
             policies: Policies::new(policy),
+            previous: AtomicPtr::new(std::ptr::null_mut()),
         })
     }
 
@@ -356,8 +359,8 @@ impl Session {
         }
     }
 
-    /// The threads that sleep at the eventfd.
-    fn sleepers(&self) -> Sleepers<'static> {
+    /// The threads and sets that sleep at the eventfd.
+    pub(crate) fn sleepers(&self) -> Sleepers<'static> {
         Sleepers::new(self.shared.app_sleepers())
     }
 

@@ -5,7 +5,7 @@ use handoff::RestoreReason;
 use libc::{c_int, c_long, c_ulonglong, c_void, pid_t};
 
 use super::process::{before_fork, in_child, restore_all};
-use crate::connection::{self, Connection};
+use crate::connection::{self, Connection, epoll};
 use crate::real::real;
 use crate::session;
 use crate::sharers;
@@ -44,9 +44,13 @@ fn before(flags: c_ulonglong, is_seen: bool) -> bool {
         Kind::Own => return false,
         Kind::Unseen => {
             restore_all(RestoreReason::Fork);
+            epoll::nest_all();
             return false;
         }
-        Kind::Forked if has_other_numbers => restore_all(RestoreReason::Fork),
+        Kind::Forked if has_other_numbers => {
+            restore_all(RestoreReason::Fork);
+            epoll::nest_all();
+        }
         Kind::Forked => {}
     }
     before_fork();
@@ -56,6 +60,7 @@ fn before(flags: c_ulonglong, is_seen: bool) -> bool {
 /// There is no child, for which connections were had back: they may go to the NIC again.
 #[cold]
 fn has_failed() {
+    epoll::fork_failed();
     connection::all().filter_map(Connection::shared).for_each(sharers::give_up);
 }
 

@@ -349,10 +349,3 @@ pub unsafe extern "C-unwind" fn fclose(stream: *mut libc::FILE) -> c_int {
     // SAFETY: the program's call.
     unsafe { real!(fclose(stream): fn(*mut libc::FILE) -> c_int) }
 }
-
-/// A child has all descriptors of its parent's as the kernel's.
-pub(super) fn forget_sets() {
-    for fd in table::all().filter(|fd| epoll::at(*fd).is_some()) {
-        epoll::closed(fd);
-    }
-}

@@ -7,7 +7,7 @@ use libc::{c_int, c_long, c_short, epoll_event, nfds_t, pollfd, sigset_t, timesp
 
 use super::held::{self, Held};
 use crate::cancel;
-use crate::connection::asked;
+use crate::connection::asked::{self, AGAIN};
 use crate::connection::epoll::{self, poll_events};
 use crate::connection::{self, Connection, Patience, Stays};
 use crate::os;
@@ -92,9 +92,6 @@ fn kernel_poll(fds: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) 
             fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int)
     }
 }
-
-/// After how many nanoseconds a thread that waits offers more of what wharf has asked for.
-const AGAIN: u64 = asked::AGAIN_MS as u64 * 1_000_000;
 
 /// Waits until the kernel has something of this connection, or it moves: the error that the call gives if it is not to
 /// wait longer.

@@ -3,7 +3,7 @@
 use handoff::RestoreReason;
 use libc::{c_char, c_int, msghdr};
 
-use crate::connection::{self, Connection};
+use crate::connection::{self, Connection, epoll};
 use crate::os;
 use crate::real::real;
 use crate::session;
@@ -20,6 +20,7 @@ pub(super) fn restore_all(reason: RestoreReason) {
 pub(super) fn before_exec() {
     if session::is_own() {
         restore_all(RestoreReason::Exec);
+        epoll::before_exec();
     } else {
         inherits(|_| false);
     }
@@ -41,17 +42,17 @@ pub(super) fn inherits(is_given: impl Fn(c_int) -> bool) {
 
 pub(super) extern "C" fn before_fork() {
     if session::is_own() {
-        connection::all().for_each(Connection::share);
+        epoll::before_fork(|| connection::all().for_each(Connection::share));
     }
 }
 
 pub(super) extern "C" fn in_child() {
     session::forget();
-    super::files::forget_sets();
     super::poll::forget_waiter();
     super::pipes::forget();
     connection::asked::renew();
     connection::renew();
+    epoll::in_child();
 }
 
 /// Another program takes the place of this one, by `exec`, which returns if that cannot be. What of the connections that
@@ -67,7 +68,10 @@ fn replace(exec: impl FnOnce() -> c_int) -> c_int {
         let shared = connection.shared().filter(|_| !stays(connection))?;
         sharers::leave(shared).then_some(shared)
     };
-    let left: Vec<Number> = connection::all().filter_map(closed).collect();
+    let mut left: Vec<Number> = connection::all().filter_map(closed).collect();
+    if session::is_own() {
+        left.extend(epoll::closed_by_exec().filter(|number| sharers::leave(*number)));
+    }
     let result = exec();
     left.into_iter().for_each(sharers::stay);
     result
@@ -100,9 +104,12 @@ pub(super) unsafe fn passes(message: *const msghdr) {
                 let bytes = (*header).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
                 let data = libc::CMSG_DATA(header).cast::<c_int>();
                 for at in 0..bytes / size_of::<c_int>() {
-                    if let Some(connection) = connection::at(data.add(at).read_unaligned()) {
+                    let fd = data.add(at).read_unaligned();
+                    if let Some(connection) = connection::at(fd) {
                         connection.restore(RestoreReason::Passed);
                     }
+                    // Another process waits there from now on.
+                    epoll::at(fd).into_iter().for_each(epoll::nest);
                 }
             }
             header = libc::CMSG_NXTHDR(message, header);

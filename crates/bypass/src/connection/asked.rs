@@ -78,8 +78,8 @@ impl Looked {
     }
 }
 
-/// After how many milliseconds a thread that waits offers more.
-pub(crate) const AGAIN_MS: c_int = 1;
+/// Nanoseconds after which a thread that waits offers more.
+pub(crate) const AGAIN: u64 = 1_000_000;
 
 static WALK: Lock<Walk> = Lock::new(Walk { generation: 0, picks: 0, next: 0 });
 /// How often wharfs had asked when all were gone through: without more, there is nothing to do. Another wharf begins to
@@ -136,13 +136,6 @@ pub(crate) fn offer() -> bool {
         DONE.store(NOT_DONE, Ordering::SeqCst);
     }
     has_more
-}
-
-/// The same for a call that has something to give, and does not wait: where there are more, a later one is woken.
-pub(crate) fn offer_in_passing() {
-    if is_due() && offer() {
-        session::all().for_each(|session| os::ring(session.wake.fd()));
-    }
 }
 
 impl Connection {

@@ -155,6 +155,7 @@ impl Connection {
         area.unsent_most().store(self.limits.unsent().into(), Ordering::Relaxed);
         if epoll::from_kernel(self, session) && session.offer(cid, fd) {
             self.state.store(AWAY, Ordering::Release);
+            epoll::offered(self);
             return;
         }
         epoll::to_kernel(self);
@@ -307,7 +308,8 @@ impl Connection {
         }
     }
 
-    fn give_back(&'static self, reason: RestoreReason) {
+    /// Has the connection back at the kernel, from where it may go again.
+    pub(super) fn give_back(&'static self, reason: RestoreReason) {
         let mut asked = false;
         while let Some(at) = self.away() {
             if self.look(&at) == Place::Ended {
@@ -349,9 +351,10 @@ impl Connection {
         Number::of(self.shared.load(Ordering::Acquire))
     }
 
-    /// Whether this is the only process that has it. One that was not is not looked at again for a while.
+    /// Whether this is the only process that has it, and the sets that it is in. One that was not is not looked at again for a
+    /// while.
     fn is_alone(&self) -> bool {
-        let is_alone = self.shared().is_none_or(sharers::is_alone);
+        let is_alone = self.shared().is_none_or(sharers::is_alone) && self.slots.sets_are_alone();
         if !is_alone {
             self.rests.fetch_max(os::now() + SHARED_REST, Ordering::Relaxed);
             self.set_stay();

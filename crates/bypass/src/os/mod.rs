@@ -70,6 +70,13 @@ pub(crate) fn ring(fd: c_int) {
     unsafe { trap!(libc::SYS_write, fd, &raw const one, 8) };
 }
 
+/// An eventfd that is always readable; negative if there can be none.
+pub(crate) fn ready_descriptor() -> c_int {
+    let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
+    // SAFETY: it takes integers only.
+    unsafe { trap!(libc::SYS_eventfd2, 1, flags) as c_int }
+}
+
 /// Bytes of the program's that a call is to read. Empty for a null pointer.
 ///
 /// # Safety
@@ -166,19 +173,4 @@ pub(crate) fn outlives_exec(fd: c_int) -> bool {
     // SAFETY: F_GETFD takes integers only.
     let flags = unsafe { trap!(libc::SYS_fcntl, fd, libc::F_GETFD) };
     flags >= 0 && flags as c_int & libc::FD_CLOEXEC == 0
-}
-
-/// Whether a descriptor is an epoll set.
-pub(crate) fn is_epoll(fd: c_int) -> bool {
-    const NAME: &[u8] = b"anon_inode:[eventpoll]";
-    let errno = errno();
-    let (mut path, mut name) = ([0_u8; 40], [0_u8; 40]);
-    // It fits, with a zero behind it.
-    let _ = std::io::Write::write_fmt(&mut &mut path[..], format_args!("/proc/self/fd/{fd}"));
-    let here = libc::AT_FDCWD;
-    // SAFETY: the path ends with a zero, and so many bytes may be written.
-    let len =
-        unsafe { trap!(libc::SYS_readlinkat, here, path.as_ptr(), name.as_mut_ptr(), name.len()) };
-    set_errno(errno);
-    usize::try_from(len).is_ok_and(|len| &name[..len] == NAME)
 }

@@ -40,6 +40,16 @@ impl Quiet {
         Quiet { before, held: all & !before }
     }
 
+    /// The signals that wait where this does not live, as libc's functions have them.
+    pub(crate) fn outside(&self) -> libc::sigset_t {
+        // SAFETY: all-zero is a valid set, which begins with the words of the kernel's.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            (&raw mut set).cast::<u64>().write(self.before);
+            set
+        }
+    }
+
     /// The signals that wait, which did not wait before.
     pub(crate) fn held(&self) -> u64 {
         self.held

@@ -109,6 +109,8 @@ impl Nic {
 
     /// The session is this one from now on.
     fn has(&self, session: &'static Session) {
+        // One thread at a time begins one: see `begin`.
+        session.previous.store(self.session.load(Ordering::Acquire), Ordering::Release);
         let old = self.session.swap(std::ptr::from_ref(session).cast_mut(), Ordering::AcqRel);
         let (at, word) = match session.place {
             place @ (0 | 1) => (place, session.picks_word()),
@@ -161,6 +163,14 @@ fn known() -> impl Iterator<Item = &'static Nic> {
 #[inline]
 pub(crate) fn all() -> impl Iterator<Item = &'static Session> + Clone {
     ALL.iter().take(COUNT.load(Ordering::Acquire)).filter_map(Nic::session)
+}
+
+/// The same, and those that NICs had before them.
+pub(crate) fn all_so_far() -> impl Iterator<Item = &'static Session> {
+    // SAFETY: null, or a session, which is kept for as long as the process lives.
+    let previous =
+        |one: &&'static Session| unsafe { one.previous.load(Ordering::Acquire).as_ref() };
+    all().flat_map(move |last| std::iter::successors(Some(last), previous))
 }
 
 /// Whether there is any.
@@ -267,13 +277,6 @@ pub(crate) fn sleep() -> Asleep {
         *place = Some(sleepers);
     }
     asleep
-}
-
-/// Wakes all threads that sleep so, after all that the calling thread has published.
-pub(crate) fn wake_sleepers() {
-    all()
-        .filter(|session| session.sleepers().must_wake())
-        .for_each(|session| os::ring(session.wake.fd()));
 }
 
 /// A thread that sleeps.

@@ -6,6 +6,7 @@ use libc::{c_int, epoll_event};
 use super::set::{self, Set, kernel_ctl};
 use super::slot::{Registration, SPENT};
 use super::spent::is_spent;
+use super::wake::is_set;
 use super::{EXCLUSIVE, ONESHOT};
 use crate::connection::{Connection, all};
 use crate::os::{self, Quiet};
@@ -13,7 +14,6 @@ use crate::session::{self, Session};
 
 /// A connection is about to be offered: the kernel forgets its registrations. False if that cannot be.
 pub(crate) fn from_kernel(connection: &'static Connection, session: &Session) -> bool {
-    let mut any = false;
     for slot in connection.slots.all() {
         let Some(registration) = slot.get() else { continue };
         let Registration { set, fd, events, .. } = registration;
@@ -25,14 +25,22 @@ pub(crate) fn from_kernel(connection: &'static Connection, session: &Session) ->
         }
         kernel_ctl(set.fd(), libc::EPOLL_CTL_DEL, fd, 0, 0);
         slot.goes_away();
-        set.ready.push(&slot.link);
-        any = true;
-    }
-    if any {
-        // A thread may wait there already, of which the NIC does not know.
-        os::ring(session.wake.fd());
     }
     true
+}
+
+/// A connection was offered: threads that wait look at it, also those that have waited since before.
+pub(crate) fn offered(connection: &'static Connection) {
+    look_at(connection);
+}
+
+fn look_at(connection: &'static Connection) {
+    for slot in connection.slots.all() {
+        if let Some(set) = slot.set() {
+            set.ready.push(&slot.link);
+            set.ring();
+        }
+    }
 }
 
 /// A connection is the kernel's again, with its registrations.
@@ -48,11 +56,8 @@ pub(crate) fn to_kernel(connection: &Connection) {
 
 /// What is ready of a connection at the NIC has changed by a call of the program's: threads that wait look at it.
 pub(crate) fn changed(connection: &'static Connection, session: &Session) {
-    for slot in connection.slots.all() {
-        if let Some(set) = slot.set() {
-            set.ready.push(&slot.link);
-        }
-    }
+    look_at(connection);
+    // Those that wait by poll(2).
     os::ring(session.wake.fd());
 }
 
@@ -66,6 +71,13 @@ pub(crate) fn nest(set: &'static Set) {
         connection.slots.all().any(|slot| slot.set().is_some_and(in_it))
     };
     all().filter(is_in).for_each(|connection| connection.restore(RestoreReason::Epoll));
+    // An event of the layer's own there would be one of the other set's.
+    set.unwake();
+}
+
+/// The same of all sets: a process that is not seen is about to have them.
+pub(crate) fn nest_all() {
+    set::all().for_each(nest);
 }
 
 /// epoll_ctl(2) of a connection by this descriptor.
@@ -83,12 +95,17 @@ pub(crate) fn control(
     if connection.is_settled() && connection.slots.are_empty() {
         return kernel_ctl(set_fd, op, fd, wanted.0, wanted.1);
     }
-    // Whether it is one is for the kernel to say.
     let Some(set) = set::at(set_fd).or_else(|| probe(set_fd)) else {
+        if is_set(set_fd) {
+            // By a number too high to be known.
+            connection.restore(RestoreReason::Epoll);
+        }
         return kernel_ctl(set_fd, op, fd, wanted.0, wanted.1);
     };
     if set.is_nested() {
         connection.restore(RestoreReason::Epoll);
+    } else if connection.is_away() && !set.is_alone() {
+        connection.give_back(RestoreReason::Fork);
     }
     loop {
         let is_away = connection.away().is_some();
@@ -104,13 +121,20 @@ pub(crate) fn control(
         match done {
             Done::Result(result) => return result,
             Done::NoRoom => connection.restore(RestoreReason::Epoll),
+            Done::Kernels => {
+                connection.restore(RestoreReason::Epoll);
+                return 0;
+            }
         }
     }
 }
 
-/// The set of a descriptor of which the layer does not know that it is one.
+/// The set of a descriptor that the layer has not seen become one. It may be another process's, too, and in another set: it
+/// is the kernel's to serve.
 fn probe(fd: c_int) -> Option<&'static Set> {
-    if os::is_epoll(fd) { set::insert(fd) } else { None }
+    let set = if is_set(fd) { set::insert(fd) } else { None }?;
+    set.nest();
+    Some(set)
 }
 
 /// One call of epoll_ctl(2).
@@ -126,6 +150,8 @@ enum Done {
     Result(c_int),
     /// The layer has no place for the registration.
     NoRoom,
+    /// It is registered, and the connection is to be the kernel's.
+    Kernels,
 }
 
 impl Control {
@@ -173,15 +199,19 @@ impl Control {
         if !self.record() {
             return Done::NoRoom;
         }
-        if op != libc::EPOLL_CTL_DEL
-            && let Some(session) = connection.away().map(|at| at.session)
-            && set.wake_by(session)
+        if op == libc::EPOLL_CTL_DEL {
+            return Done::Result(0);
+        }
+        if let Some(session) = connection.away().map(|at| at.session)
             && let Some(slot) = connection.slots.find(set, fd)
         {
+            if !set.wake_by(session) {
+                // It is the kernel's to serve, which is given what is registered.
+                return Done::Kernels;
+            }
             slot.goes_away();
             set.ready.push(&slot.link);
-            // A thread may wait there already.
-            os::ring(session.wake.fd());
+            set.ring();
         }
         Done::Result(0)
     }

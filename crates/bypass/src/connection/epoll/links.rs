@@ -94,10 +94,6 @@ impl Taken {
         Taken { first: std::ptr::null_mut(), last: std::ptr::null_mut() }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.first.is_null()
-    }
-
     /// Takes the first. It is marked as one that stands in a list still.
     pub(super) fn next(&mut self) -> Option<&'static Link> {
         // SAFETY: what stands in a list stays where it is.

@@ -3,15 +3,21 @@
 
 mod control;
 mod links;
+mod private;
+mod processes;
 mod set;
 mod slot;
 mod spent;
 mod wait;
+mod waiters;
+mod wake;
 
-pub(crate) use self::control::{changed, control, from_kernel, nest, to_kernel};
+pub(crate) use self::control::{changed, control, from_kernel, nest, nest_all, offered, to_kernel};
+pub(crate) use self::private::has_private;
+pub(crate) use self::processes::{before_exec, before_fork, closed_by_exec, fork_failed, in_child};
 pub(crate) use self::set::{Set, at, closed, insert, keep_up, of};
 pub(crate) use self::slot::Slots;
-pub(crate) use self::wait::{dispatch_all, has_own, poll_events, wait, without_own};
+pub(crate) use self::wait::{Kernel, Limit, dispatch_all, poll_events, wait};
 
 const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 const ONESHOT: u32 = libc::EPOLLONESHOT as u32;
@@ -21,9 +27,3 @@ const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
 const RDHUP: u32 = libc::EPOLLRDHUP as u32;
 const ERR: u32 = libc::EPOLLERR as u32;
 const HUP: u32 = libc::EPOLLHUP as u32;
-
-/// What the eventfd is registered with: no program has this address of its own.
-fn own_data() -> u64 {
-    static OWN: u8 = 0;
-    (&raw const OWN) as u64
-}

@@ -6,11 +6,13 @@ use handoff::session::NICS_MAX;
 use libc::{c_int, epoll_event};
 
 use super::links::Links;
-use super::{IN, own_data};
+use super::waiters::Waiters;
+use crate::lock::Lock;
 use crate::os;
 use crate::pool::{Pool, Pooled};
 use crate::real::real;
 use crate::session::{self, Session};
+use crate::sharers::{self, Number};
 use crate::table::{self, Word};
 
 static POOL: Pool<Set> = Pool::new();
@@ -25,8 +27,12 @@ pub(crate) struct Set {
     /// Sessions wake it: of each NIC, the number of the one that does; 0 for none.
     is_woken: AtomicBool,
     sessions: [AtomicU32; NICS_MAX],
-    /// Registrations at the NIC.
-    away: AtomicI32,
+    /// Held while registrations of the layer's own are added or taken out.
+    pub(super) registering: Lock<()>,
+    /// Threads that wait there, and registrations at the NIC.
+    pub(super) waiters: Waiters,
+    /// Its entry among those that several processes have had, as a word.
+    pub(super) shared: AtomicU32,
     /// Those that may be ready.
     pub(super) ready: Links,
     /// It is in another set, or is polled itself: its connections are the kernel's.
@@ -43,7 +49,9 @@ impl Pooled for Set {
             stay: AtomicU32::new(1),
             is_woken: AtomicBool::new(false),
             sessions: [const { AtomicU32::new(0) }; NICS_MAX],
-            away: AtomicI32::new(0),
+            registering: Lock::new(()),
+            waiters: Waiters::new(),
+            shared: AtomicU32::new(0),
             ready: Links::new(),
             is_nested: AtomicBool::new(false),
             is_short: AtomicBool::new(false),
@@ -89,7 +97,7 @@ pub(crate) fn insert(fd: c_int) -> Option<&'static Set> {
     set.fd.store(fd, Ordering::Relaxed);
     set.is_woken.store(false, Ordering::Relaxed);
     set.sessions.iter().for_each(|session| session.store(0, Ordering::Relaxed));
-    set.away.store(0, Ordering::Relaxed);
+    set.shared.store(0, Ordering::Relaxed);
     set.is_nested.store(false, Ordering::Relaxed);
     set.is_short.store(false, Ordering::Relaxed);
     if table::exchange(fd, std::ptr::null_mut(), word_of(set)) {
@@ -151,10 +159,12 @@ impl Set {
         }
         // Its registrations are none from here on.
         self.stay.fetch_add(1, Ordering::AcqRel);
+        self.waiters.none_away();
         let mut rest = self.ready.take();
         while let Some(link) = rest.next() {
             link.is_out();
         }
+        Number::of(self.shared.swap(0, Ordering::AcqRel)).map(sharers::leave);
         self.descriptors.store(0, Ordering::Release);
     }
 
@@ -166,20 +176,10 @@ impl Set {
         self.stay.load(Ordering::Acquire)
     }
 
-    pub(super) fn count_away(&self, more: i32) {
-        self.away.fetch_add(more, Ordering::AcqRel);
-    }
-
-    /// Whether none of its connections is at the NIC.
-    #[inline]
-    pub(crate) fn is_kernels(&self) -> bool {
-        self.away.load(Ordering::Acquire) == 0
-    }
-
     /// Whether a session wakes those that wait at it.
     #[inline]
     pub(crate) fn is_woken(&self) -> bool {
-        self.is_woken.load(Ordering::Relaxed)
+        self.is_woken.load(Ordering::SeqCst)
     }
 
     pub(crate) fn is_nested(&self) -> bool {
@@ -191,23 +191,43 @@ impl Set {
         !self.is_nested.swap(true, Ordering::AcqRel)
     }
 
-    /// Has a session wake those that wait at it. False if that cannot be.
-    pub(super) fn wake_by(&self, session: &Session) -> bool {
-        let known = &self.sessions[session.place];
-        if known.load(Ordering::Acquire) == session.number {
-            return true;
-        }
-        for own in [session.wake.fd(), session.socket.fd()] {
-            let events = IN | libc::EPOLLET as u32;
-            let added = kernel_ctl(self.fd(), libc::EPOLL_CTL_ADD, own, events, own_data());
-            if added < 0 && os::errno() != libc::EEXIST {
-                return false;
-            }
-        }
-        known.store(session.number, Ordering::Release);
-        self.is_woken.store(true, Ordering::Release);
-        true
+    pub(super) fn is_woken_by(&self, session: &Session) -> bool {
+        self.sessions[session.place].load(Ordering::Acquire) == session.number
     }
+
+    pub(super) fn now_woken_by(&self, session: &Session) {
+        self.sessions[session.place].store(session.number, Ordering::Release);
+        self.is_woken.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn now_woken_by_none(&self) {
+        self.sessions.iter().for_each(|session| session.store(0, Ordering::Release));
+        self.is_woken.store(false, Ordering::Release);
+    }
+
+    /// Returns true if no other process has the set, or is about to. Its connections may be at the NIC only then: each
+    /// event goes to one of the processes that wait.
+    pub(crate) fn is_alone(&self) -> bool {
+        let word = self.shared.load(Ordering::Acquire);
+        let Some(number) = Number::of(word) else { return true };
+        let is_alone = sharers::is_alone(number);
+        let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
+        if is_alone && self.shared.compare_exchange(word, 0, success, failure).is_ok() {
+            sharers::leave(number);
+        }
+        is_alone
+    }
+
+    /// Returns true if none of its connections is at a NIC.
+    #[inline]
+    pub(crate) fn is_kernels(&self) -> bool {
+        !self.waiters.have_away()
+    }
+}
+
+/// All sets, each once.
+pub(super) fn all() -> impl Iterator<Item = &'static Set> {
+    table::all().filter_map(|fd| at(fd).filter(|set| set.fd() == fd))
 }
 
 /// epoll_ctl(2) of the kernel.

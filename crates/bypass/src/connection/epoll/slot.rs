@@ -167,6 +167,11 @@ impl Slots {
         self.all.iter().filter(|slot| slot.set().is_some())
     }
 
+    /// Returns true if no other process has any of the sets.
+    pub(crate) fn sets_are_alone(&self) -> bool {
+        self.all().filter_map(Slot::set).all(Set::is_alone)
+    }
+
     pub(crate) fn are_empty(&self) -> bool {
         self.all().next().is_none()
     }

@@ -1,37 +1,37 @@
-//! epoll_wait(2) of a set that has connections at the NIC.
+//! epoll_wait(2), where the kernel's own call is not all: connections of the set are at a NIC, or an event of the layer's
+//! own has come.
 
 use std::sync::atomic::Ordering;
 
 use libc::{c_int, epoll_event};
 
 use super::links::Taken;
-use super::set::Set;
+use super::private::without_private;
+use super::set::{self, Set};
 use super::slot::Slot;
-use super::{EDGE, ERR, HUP, IN, ONESHOT, OUT, RDHUP, own_data};
+use super::{EDGE, ERR, HUP, IN, ONESHOT, OUT, RDHUP};
 use crate::connection::{Connection, Ready, all, asked};
-use crate::os;
+use crate::os::{self, Quiet};
 use crate::session::{self, Session};
 
-/// Takes what the NICs have told, for all sets. Threads that wait at others than `own` are woken.
+/// Takes the events of all NICs, for all sets. Threads that wait at others than `own` are woken.
 fn dispatch(own: Option<&'static Set>) {
     session::all().for_each(|session| take_events(session, own));
 }
 
 fn take_events(session: &Session, own: Option<&'static Set>) {
-    let mut others = false;
     session.events(|owner| {
         let connection = std::ptr::with_exposed_provenance::<Connection>(owner);
         // SAFETY: an owner is a connection of the pool's, which stays where it is: see `offer_alone`.
         for slot in unsafe { &*connection }.slots.all() {
             if let Some(set) = slot.set() {
                 set.ready.push(&slot.link);
-                others |= !own.is_some_and(|own| std::ptr::eq(own, set));
+                if !own.is_some_and(|own| std::ptr::eq(own, set)) {
+                    set.ring();
+                }
             }
         }
     });
-    if others {
-        os::ring(session.wake.fd());
-    }
 }
 
 /// The same for a thread that waits at no set.
@@ -54,6 +54,7 @@ impl Set {
             if !std::ptr::eq(registration.set, self) {
                 // It is in another set by now.
                 registration.set.ready.push(&slot.link);
+                registration.set.ring();
                 continue;
             }
             let Some(connection) = slot.connection().filter(|_| !registration.is_spent()) else {
@@ -76,17 +77,40 @@ impl Set {
                 again.push(link);
             }
         }
-        let is_more = !waiting.is_empty();
         self.ready.put_back(waiting);
         self.ready.put_back(again);
-        if is_more {
-            // A thread that has found nothing meanwhile has those that there was no room for.
-            session::wake_sleepers();
-        }
         if !into.is_empty() {
             self.is_short.store(count == into.len(), Ordering::Relaxed);
         }
         count
+    }
+
+    /// The calling thread leaves with what it has found. If there may be more, another one that waits is to look: for what
+    /// there was no room for, and for levels, as the kernel has it (`ep_done_scan`).
+    fn pass_on(&self) {
+        if !self.ready.are_none() {
+            self.ring();
+        }
+    }
+
+    /// Fills `into` behind the first `there`, without waiting. Returns the number of events.
+    fn fill(&'static self, into: &mut [epoll_event], there: usize, kernel: &impl Kernel) -> usize {
+        if there > 0 {
+            return there + self.collect(&mut into[there..]);
+        }
+        let errno = os::errno();
+        let now = |into: &mut [epoll_event]| {
+            let found = kernel.wait(into, Limit::NOW, None);
+            os::set_errno(errno);
+            without_private(into, usize::try_from(found).unwrap_or(0))
+        };
+        // Those of the kernel's have their share where the NIC's would take all room.
+        let is_short = self.is_short.swap(false, Ordering::Relaxed);
+        let share = if is_short { into.len().div_ceil(2) } else { 0 };
+        let first = if share == 0 { 0 } else { now(&mut into[..share]) };
+        let count = first + self.collect(&mut into[first..]);
+        let is_asked = share > 0 || count == 0 || count == into.len();
+        count + if is_asked { 0 } else { now(&mut into[count..]) }
     }
 }
 
@@ -105,96 +129,84 @@ pub(crate) fn poll_events(ready: Ready) -> libc::c_short {
     events_of(ready) as libc::c_short
 }
 
-/// epoll_wait(2); `kernel` is the kernel's, of so many milliseconds at most.
+/// Maximum time of a call, in nanoseconds; none for a call without an end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limit(pub(crate) Option<u64>);
+
+impl Limit {
+    const NOW: Limit = Limit(Some(0));
+}
+
+/// The kernel's part of one call of the program's.
+pub(crate) trait Kernel {
+    /// Waits in the kernel. While signals are kept back, they come in the wait, and end it, and nowhere else.
+    fn wait(&self, into: &mut [epoll_event], limit: Limit, held: Option<&Quiet>) -> c_int;
+}
+
+/// An event of the layer's own has come.
+#[cold]
+fn woken() {
+    if !session::look_alive() {
+        // All that such a wharf had is over, which is an event.
+        all().flat_map(|one| one.slots.all()).for_each(|slot| {
+            slot.set().into_iter().for_each(|set| set.ready.push(&slot.link));
+        });
+    }
+}
+
+/// Goes on with a call for which the kernel has found the first `found` events, until there is an event of the program's, or
+/// this time of [`os::now`] has come, or a signal.
 pub(crate) fn wait(
-    set: &'static Set,
+    fd: c_int,
     into: &mut [epoll_event],
-    timeout: c_int,
-    mut kernel: impl FnMut(&mut [epoll_event], c_int) -> c_int,
+    found: usize,
+    until: Option<u64>,
+    kernel: &impl Kernel,
 ) -> c_int {
-    let until = u64::try_from(timeout).ok().map(|timeout| os::now() + timeout * 1_000_000);
+    // A signal's handler that runs between two waits would not end the second one, as it ends the program's call.
+    let mut held = None;
+    let mut there = without_private(into, found);
+    if there < found {
+        woken();
+    }
     loop {
+        // Another thread may have made it one that has connections meanwhile.
+        let set = set::at(fd);
         let more_to_offer = asked::offer();
-        dispatch(Some(set));
-        let errno = os::errno();
-        // Those of the kernel's have their share where the NIC's would take all room.
-        let share =
-            if set.is_short.swap(false, Ordering::Relaxed) { into.len().div_ceil(2) } else { 0 };
-        let first = if share == 0 { 0 } else { kernel(&mut into[..share], 0) };
-        os::set_errno(errno);
-        let first = without_own(into, usize::try_from(first).unwrap_or(0));
-        let count = first + set.collect(&mut into[first..]);
+        dispatch(set);
+        let count = set.map_or(there, |set| set.fill(into, there, kernel));
         if count > 0 {
-            let rest = &mut into[count..];
-            let is_asked = share > 0 || rest.is_empty();
-            let more = if is_asked { 0 } else { kernel(rest, 0) };
-            os::set_errno(errno);
-            let more = usize::try_from(more).unwrap_or(0);
             if more_to_offer {
                 // The next call goes on with that.
                 session::all().for_each(|session| os::ring(session.wake.fd()));
             }
-            return (count + without_own(&mut into[count..], more)) as c_int;
+            set.into_iter().for_each(Set::pass_on);
+            return count as c_int;
         }
-        let left = match until {
-            _ if more_to_offer => asked::AGAIN_MS,
-            None => -1,
-            Some(until) => until.saturating_sub(os::now()).div_ceil(1_000_000) as c_int,
+        let left = until.map(|until| until.saturating_sub(os::now()));
+        let left = match more_to_offer {
+            true => Some(left.map_or(asked::AGAIN, |left| left.min(asked::AGAIN))),
+            false => left,
         };
-        let asleep = session::sleep();
-        dispatch(Some(set));
+        if left != Some(0) && held.is_none() {
+            held = Some(Quiet::for_a_wait());
+        }
+        let in_wait = set.map(Set::begin_sleep);
+        dispatch(set);
         // What is there now is told by the next round.
-        let left = if set.ready.are_none() { left } else { 0 };
-        let found = kernel(into, left);
-        drop(asleep);
+        let is_ready = || set.is_some_and(|set| !set.ready.are_none());
+        let left = if is_ready() { Some(0) } else { left };
+        let found = kernel.wait(into, Limit(left), held.as_ref());
+        drop(in_wait);
         let Ok(found) = usize::try_from(found) else { return found };
-        let theirs = without_own(into, found);
-        if theirs < found && !session::look_alive() {
-            // All that such a wharf had is over, and to be told of.
-            all().flat_map(|one| one.slots.all()).for_each(|slot| {
-                slot.set().into_iter().for_each(|set| set.ready.push(&slot.link));
-            });
+        there = without_private(into, found);
+        if there < found {
+            woken();
+        } else if there > 0 {
+            return there as c_int;
         }
-        if theirs > 0 {
-            return theirs as c_int;
-        }
-        if until.is_some_and(|until| os::now() >= until) && set.ready.are_none() {
+        if there == 0 && until.is_some_and(|until| os::now() >= until) && !is_ready() {
             return 0;
         }
     }
-}
-
-/// Whether the eventfd's is among these events.
-///
-/// # Safety
-/// They may be read.
-#[inline]
-pub(crate) unsafe fn has_own(events: *const epoll_event, count: usize) -> bool {
-    let own = own_data();
-    let (mut at, mut left) = (events, count);
-    while left != 0 {
-        // SAFETY: the caller's promise.
-        if unsafe { (*at).u64 } == own {
-            return true;
-        }
-        at = at.wrapping_add(1);
-        left -= 1;
-    }
-    false
-}
-
-/// Takes the eventfd's out of the events; how many are left.
-#[inline]
-pub(crate) fn without_own(events: &mut [epoll_event], count: usize) -> usize {
-    let (own, count) = (own_data(), count.min(events.len()));
-    let found = &mut events[..count];
-    let Some(first) = found.iter().position(|event| event.u64 == own) else { return count };
-    let mut kept = first;
-    for at in first..count {
-        if found[at].u64 != own {
-            found[kept] = found[at];
-            kept += 1;
-        }
-    }
-    kept
 }

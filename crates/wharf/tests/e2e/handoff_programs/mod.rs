@@ -10,6 +10,7 @@ mod pairs;
 mod passed;
 mod proxies;
 mod sessions;
+mod sets;
 mod stores;
 mod streams;
 mod threads;
