@@ -9,8 +9,8 @@ use crate::table::DESCRIPTORS;
 
 /// Something that a pool has.
 pub(crate) trait Pooled: Sync + 'static {
-    /// One that is free.
-    fn new() -> Self;
+    /// One that is free, at this place.
+    fn new(place: usize) -> Self;
 
     /// Takes it, if it is free. Returns whether it was.
     fn claim(&self) -> bool;
@@ -31,19 +31,28 @@ impl<T: Pooled> Pool<T> {
 
     /// One for this descriptor.
     pub(crate) fn claim(&self, fd: c_int) -> Option<&'static T> {
-        let own = self.places.get(fd as usize)?;
-        let others = self.places.iter().rev().take(LOOKS);
-        std::iter::once(own).chain(others).map(at).find(|one| one.claim())
+        let own = usize::try_from(fd).ok().filter(|own| *own < DESCRIPTORS)?;
+        let others = (0..DESCRIPTORS).rev().take(LOOKS);
+        std::iter::once(own)
+            .chain(others)
+            .map(|number| at(number, &self.places[number]))
+            .find(|one| one.claim())
+    }
+
+    /// The one at this place, if any was ever there.
+    pub(crate) fn get(&self, place: usize) -> Option<&'static T> {
+        // SAFETY: null, or from a box that is never freed.
+        unsafe { self.places.get(place)?.load(Ordering::Acquire).as_ref() }
     }
 }
 
-fn at<T: Pooled>(place: &AtomicPtr<T>) -> &'static T {
+fn at<T: Pooled>(number: usize, place: &AtomicPtr<T>) -> &'static T {
     let there = place.load(Ordering::Acquire);
     // SAFETY: what is there is from a box that is never freed.
     if let Some(there) = unsafe { there.as_ref() } {
         return there;
     }
-    let new = Box::into_raw(Box::new(T::new()));
+    let new = Box::into_raw(Box::new(T::new(number)));
     let null = std::ptr::null_mut();
     match place.compare_exchange(null, new, Ordering::AcqRel, Ordering::Acquire) {
         // SAFETY: it is there, and is never freed.

@@ -190,7 +190,7 @@ pub(crate) fn of(word: Word) -> Option<&'static Connection> {
 }
 
 impl Pooled for Connection {
-    fn new() -> Self {
+    fn new(place: usize) -> Self {
         Connection {
             fd: AtomicI32::new(-1),
             descriptors: AtomicU32::new(0),
@@ -223,7 +223,7 @@ impl Pooled for Connection {
             sending: Lock::new(()),
             owed: AtomicU32::new(0),
             control: Lock::new(()),
-            slots: Slots::new(),
+            slots: Slots::new(place),
             splices: Splices::new(),
         }
     }

@@ -354,7 +354,7 @@ impl Connection {
     /// Whether this is the only process that has it, and the sets that it is in. One that was not is not looked at again for a
     /// while.
     fn is_alone(&self) -> bool {
-        let is_alone = self.shared().is_none_or(sharers::is_alone) && self.slots.sets_are_alone();
+        let is_alone = self.shared().is_none_or(sharers::is_alone) && self.slots.may_leave();
         if !is_alone {
             self.rests.fetch_max(os::now() + SHARED_REST, Ordering::Relaxed);
             self.set_stay();

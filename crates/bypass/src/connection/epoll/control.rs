@@ -3,11 +3,11 @@
 use handoff::RestoreReason;
 use libc::{c_int, epoll_event};
 
+use super::EXCLUSIVE;
+use super::private::Private;
 use super::set::{self, Set, kernel_ctl};
-use super::slot::{Registration, SPENT};
-use super::spent::is_spent;
+use super::slot::{Registration, Slot};
 use super::wake::is_set;
-use super::{EXCLUSIVE, ONESHOT};
 use crate::connection::{Connection, all};
 use crate::os::{self, Quiet};
 use crate::session::{self, Session};
@@ -16,12 +16,9 @@ use crate::session::{self, Session};
 pub(crate) fn from_kernel(connection: &'static Connection, session: &Session) -> bool {
     for slot in connection.slots.all() {
         let Some(registration) = slot.get() else { continue };
-        let Registration { set, fd, events, .. } = registration;
-        if set.is_nested() || !set.wake_by(session) {
+        let Registration { set, fd, .. } = registration;
+        if set.is_nested() || registration.is_opaque() || !set.wake_by(session) {
             return false;
-        }
-        if events & ONESHOT != 0 && !registration.is_spent() && is_spent(set.fd(), fd) {
-            slot.spend(events);
         }
         kernel_ctl(set.fd(), libc::EPOLL_CTL_DEL, fd, 0, 0);
         slot.goes_away();
@@ -47,9 +44,38 @@ fn look_at(connection: &'static Connection) {
 pub(crate) fn to_kernel(connection: &Connection) {
     for slot in connection.slots.all() {
         slot.is_back();
-        if let Some(registration) = slot.get().filter(|one| !one.is_spent()) {
-            let Registration { set, fd, events, data } = registration;
+        if let Some(registration) = slot.get().filter(|one| !one.is_disarmed()) {
+            let Registration { set, fd, events, .. } = registration;
+            let data = kernels_data(slot, &registration);
             kernel_ctl(set.fd(), libc::EPOLL_CTL_ADD, fd, events, data);
+        }
+    }
+}
+
+/// The data by which the kernel has a registration: one shot's event is to disarm its slot before the program gets it.
+fn kernels_data(slot: &Slot, registration: &Registration) -> u64 {
+    if !registration.is_once() || registration.is_opaque() {
+        return registration.data;
+    }
+    Private::Shot { slot: slot.number(), arm: registration.arm() }.data()
+}
+
+/// Another process, or another program, is about to wait in these sets: the kernel gets the program's data for all that is
+/// there.
+pub(super) fn expose(which: impl Fn(&'static Set) -> bool) {
+    for connection in all().filter(|connection| !connection.slots.are_empty()) {
+        let _quiet = Quiet::begin();
+        let _control = connection.control.take();
+        for slot in connection.slots.all() {
+            let Some(registration) = slot.get().filter(|one| which(one.set)) else { continue };
+            let Registration { set, fd, events, data, .. } = registration;
+            let is_kernels = registration.is_once()
+                && !registration.is_opaque()
+                && slot.make_opaque(&registration)
+                && !connection.is_away();
+            if is_kernels {
+                kernel_ctl(set.fd(), libc::EPOLL_CTL_MOD, fd, events, data);
+            }
         }
     }
 }
@@ -73,6 +99,7 @@ pub(crate) fn nest(set: &'static Set) {
     all().filter(is_in).for_each(|connection| connection.restore(RestoreReason::Epoll));
     // An event of the layer's own there would be one of the other set's.
     set.unwake();
+    expose(|its| std::ptr::eq(its, set));
 }
 
 /// The same of all sets: a process that is not seen is about to have them.
@@ -157,28 +184,58 @@ enum Done {
 impl Control {
     fn at_kernel(&self) -> Done {
         let Control { connection, fd, set, op, event } = *self;
-        let (events, data) = event.map_or((0, 0), |event| (event.events, event.u64));
         let known = connection.slots.find(set, fd).and_then(|slot| slot.get());
-        // What the kernel's set does not have, though the program's has.
-        let is_out = known.is_some_and(|registration| registration.is_spent());
-        let result = match op {
-            libc::EPOLL_CTL_ADD if is_out => os::fail(libc::EEXIST) as c_int,
-            libc::EPOLL_CTL_DEL if is_out => 0,
-            _ => {
-                let op = if is_out { libc::EPOLL_CTL_ADD } else { op };
-                kernel_ctl(set.fd(), op, fd, events, data)
+        let kernel = |op, events, data| kernel_ctl(set.fd(), op, fd, events, data);
+        let lacks_it = |result: c_int| result < 0 && known.is_some() && os::errno() == libc::ENOENT;
+        let (events, data) = match (op, event) {
+            (libc::EPOLL_CTL_DEL, _) => {
+                // Before the kernel: what that has reported by then, nobody reports any more.
+                connection.slots.remove(set, fd);
+                let result = kernel(op, 0, 0);
+                return Done::Result(if lacks_it(result) { 0 } else { result });
             }
+            (libc::EPOLL_CTL_ADD, _) if known.is_some() => {
+                return Done::Result(os::fail(libc::EEXIST) as c_int);
+            }
+            (
+                libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD,
+                Some(epoll_event { events, u64: data }),
+            ) => (events, data),
+            (_, None) => return Done::Result(os::fail(libc::EFAULT) as c_int),
+            (_, Some(event)) => return Done::Result(kernel(op, event.events, event.u64)),
         };
-        if result == 0 {
-            if !self.record() {
+        if op == libc::EPOLL_CTL_MOD && events & EXCLUSIVE != 0 {
+            // The kernel refuses it.
+            return Done::Result(kernel(op, events, data));
+        }
+        // Before the kernel, which may report it at once.
+        let is_opaque = connection.is_settled() || set.is_nested() || !set.is_alone();
+        let new = Registration::new(set, fd, events, data);
+        let slot = connection.slots.put(connection, new, is_opaque);
+        let Some((slot, new)) = slot.and_then(|slot| Some((slot, slot.get()?))) else {
+            let result = kernel(op, events, data);
+            if result == 0 {
                 // It is the kernel's for good, which has it.
                 connection.restore(RestoreReason::Epoll);
             }
+            return Done::Result(result);
+        };
+        let data = kernels_data(slot, &new);
+        let mut result = kernel(op, events, data);
+        if lacks_it(result) {
+            // It was disarmed at the NIC.
+            result = kernel(libc::EPOLL_CTL_ADD, events, data);
+        }
+        if result == 0 {
             // A thread that waits there is woken when wharf asks for the connection.
             let may_ask = session::all().filter(|one| one.policy().allows_by_hand());
             may_ask.for_each(|session| {
                 set.wake_by(session);
             });
+        } else if let Some(old) = known {
+            connection.slots.put(connection, old, old.is_opaque());
+        } else {
+            connection.slots.remove(set, fd);
         }
         Done::Result(result)
     }
@@ -225,8 +282,8 @@ impl Control {
                 libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD,
                 Some(epoll_event { events, u64: data }),
             ) => {
-                let new = Registration { set, fd, events: events & !SPENT, data };
-                return connection.slots.put(connection, new).is_some();
+                let new = Registration::new(set, fd, events, data);
+                return connection.slots.put(connection, new, false).is_some();
             }
             _ => {}
         }

@@ -2,12 +2,12 @@
 //! the same meaning of level, edge and one shot. A connection changes hands when it is offered, and when it comes back.
 
 mod control;
+mod found;
 mod links;
 mod private;
 mod processes;
 mod set;
 mod slot;
-mod spent;
 mod wait;
 mod waiters;
 mod wake;

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use libc::c_int;
 
+use super::control::expose;
 use super::set::{Set, all, at};
 use super::wake;
 use crate::os;
@@ -47,6 +48,7 @@ pub(crate) fn before_fork(give_back: impl FnOnce()) {
     all().for_each(Set::share);
     give_back();
     all().for_each(Set::unwake);
+    expose(|_| true);
 }
 
 /// There is no child.
@@ -65,6 +67,7 @@ pub(crate) fn in_child() {
 /// Another program is about to take the place of this one: nothing of the layer's own is in the sets that it gets.
 pub(crate) fn before_exec() {
     all().filter(|set| set.outlives_exec()).for_each(Set::unwake);
+    expose(Set::outlives_exec);
 }
 
 /// Entries of the sets that execve(2) closes.

@@ -42,7 +42,7 @@ pub(crate) struct Set {
 }
 
 impl Pooled for Set {
-    fn new() -> Self {
+    fn new(_place: usize) -> Self {
         Set {
             fd: AtomicI32::new(-1),
             descriptors: AtomicU32::new(0),

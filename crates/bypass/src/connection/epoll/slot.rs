@@ -1,4 +1,8 @@
 //! What a program has registered of a connection in epoll sets. It is read without a lock, by threads that wait.
+//!
+//! A registration of one shot is disarmed by one compare-and-swap of its slot's state, wherever the connection is: by the thread
+//! that has found it ready at the NIC, and by the one to which the kernel has given its event. Who loses reports nothing.
+//! Each change of the registration is another arm, so that an event of the one before does not disarm it.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -6,21 +10,30 @@ use libc::c_int;
 
 use super::links::Link;
 use super::set::Set;
-use crate::connection::Connection;
+use super::{EDGE, ERR, HUP, ONESHOT};
+use crate::connection::{Connection, POOL};
 use crate::os;
+use crate::table::DESCRIPTORS;
 
 /// Registrations that a connection can have at the NIC: in so many sets, or by so many descriptors. With more of them it
 /// is the kernel's.
 const SLOTS: usize = 4;
+/// Slots of all connections.
+pub(super) const NUMBERS: usize = DESCRIPTORS * SLOTS;
 
-/// In `events`, which has a bit to spare: it was one shot, and has been told. The kernel's set does not have it, if that
-/// happened at the NIC: it cannot be given one that says nothing.
-pub(super) const SPENT: u32 = 1 << 27;
+/// Bits of `state` that events leave: the one shot is disarmed; the kernel has the program's data for the one shot, and what
+/// becomes of it there is not known here.
+const DISARMED: u64 = 1 << 32;
+const OPAQUE: u64 = 1 << 33;
+/// In `state`, above: a count of changes, which is odd while one is made.
+const CHANGE: u64 = 1 << 34;
 
 /// One registration. It begins with its place in a list, by which it is found there.
 #[repr(C)]
 pub(super) struct Slot {
     pub(super) link: Link,
+    /// Its number among all.
+    number: usize,
     /// Null for none.
     set: AtomicPtr<Set>,
     /// The stay of the set: one that was closed has none of its registrations.
@@ -28,9 +41,8 @@ pub(super) struct Slot {
     /// Whose it is, and by which descriptor, which may be closed since.
     connection: AtomicPtr<Connection>,
     fd: AtomicI32,
-    /// Changes while the two next do, and is odd meanwhile.
-    version: AtomicU32,
-    events: AtomicU32,
+    /// Events, and the bits above.
+    state: AtomicU64,
     data: AtomicU64,
     /// Its set counts it among those at the NIC.
     pub(super) is_away: AtomicBool,
@@ -41,27 +53,56 @@ pub(super) struct Slot {
 pub(super) struct Registration {
     pub(super) set: &'static Set,
     pub(super) fd: c_int,
-    /// With [`SPENT`].
     pub(super) events: u32,
     pub(super) data: u64,
+    /// Of the slot, when this was read.
+    state: u64,
 }
 
 impl Registration {
-    pub(super) fn is_spent(&self) -> bool {
-        self.events & SPENT != 0
+    pub(super) fn new(set: &'static Set, fd: c_int, events: u32, data: u64) -> Self {
+        Registration { set, fd, events, data, state: 0 }
+    }
+
+    pub(super) fn is_once(&self) -> bool {
+        self.events & ONESHOT != 0
+    }
+
+    pub(super) fn is_disarmed(&self) -> bool {
+        self.state & DISARMED != 0
+    }
+
+    /// Returns true if it is one shot, and what the kernel has of it is not known.
+    pub(super) fn is_opaque(&self) -> bool {
+        self.state & OPAQUE != 0
+    }
+
+    /// The number of its arm.
+    pub(super) fn arm(&self) -> u32 {
+        (self.state / CHANGE / 2) as u32
+    }
+
+    /// Those of these events that are waited for.
+    pub(super) fn wanted(&self, events: u32) -> u32 {
+        events & (self.events | ERR | HUP)
+    }
+
+    /// Returns true if it is reported again as long as it is ready.
+    pub(super) fn is_level(&self) -> bool {
+        self.events & (EDGE | ONESHOT) == 0
     }
 }
 
 impl Slot {
-    const fn new() -> Self {
+    fn new(number: usize) -> Self {
         Slot {
             link: Link::new(),
+            number,
             set: AtomicPtr::new(std::ptr::null_mut()),
             stay: AtomicU32::new(0),
             connection: AtomicPtr::new(std::ptr::null_mut()),
             fd: AtomicI32::new(-1),
-            version: AtomicU32::new(0),
-            events: AtomicU32::new(0),
+            state: AtomicU64::new(0),
             data: AtomicU64::new(0),
             is_away: AtomicBool::new(false),
         }
@@ -74,6 +115,15 @@ impl Slot {
         unsafe { &*std::ptr::from_ref(link).cast::<Slot>() }
     }
 
+    /// The slot of a number.
+    pub(super) fn at(number: usize) -> Option<&'static Slot> {
+        POOL.get(number / SLOTS).map(|connection| &connection.slots.all[number % SLOTS])
+    }
+
+    pub(super) fn number(&self) -> usize {
+        self.number
+    }
+
     /// The set that it is in.
     pub(super) fn set(&self) -> Option<&'static Set> {
         // SAFETY: null, or a set of the pool's, which stays where it is.
@@ -83,20 +133,15 @@ impl Slot {
 
     /// What is registered, if there is anything.
     pub(super) fn get(&self) -> Option<Registration> {
-        let set = self.set()?;
         loop {
-            let before = self.version.load(Ordering::Acquire);
-            let events = self.events.load(Ordering::Acquire);
-            let data = self.data.load(Ordering::Acquire);
+            let state = self.state.load(Ordering::Acquire);
+            let set = self.set()?;
+            let (fd, data) = (self.fd.load(Ordering::Acquire), self.data.load(Ordering::Acquire));
             fence(Ordering::Acquire);
             // Who changes it does so with signals kept back, and is about to be done.
-            if before.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == before {
-                return Some(Registration {
-                    set,
-                    fd: self.fd.load(Ordering::Relaxed),
-                    events,
-                    data,
-                });
+            let has_changed = self.state.load(Ordering::Relaxed) / CHANGE != state / CHANGE;
+            if !has_changed && (state / CHANGE).is_multiple_of(2) {
+                return Some(Registration { set, fd, events: state as u32, data, state });
             }
             os::yield_now();
         }
@@ -109,26 +154,42 @@ impl Slot {
     }
 
     /// Registers. One thread at a time does.
-    fn put(&self, connection: &'static Connection, new: Registration) {
-        self.version.fetch_add(1, Ordering::AcqRel);
+    fn put(&self, connection: &'static Connection, new: Registration, is_opaque: bool) {
+        let changing = self.state.fetch_add(CHANGE, Ordering::AcqRel).wrapping_add(CHANGE);
+        fence(Ordering::Release);
         self.connection.store(std::ptr::from_ref(connection).cast_mut(), Ordering::Release);
         self.fd.store(new.fd, Ordering::Release);
-        self.events.store(new.events, Ordering::Release);
         self.data.store(new.data, Ordering::Release);
         self.stay.store(new.set.stay(), Ordering::Release);
-        self.version.fetch_add(1, Ordering::AcqRel);
         self.set.store(std::ptr::from_ref(new.set).cast_mut(), Ordering::Release);
+        let opaque = if is_opaque { OPAQUE } else { 0 };
+        let changes = (changing / CHANGE).wrapping_add(1).wrapping_mul(CHANGE);
+        self.state.store(changes | opaque | u64::from(new.events), Ordering::Release);
     }
 
     fn take_out(&self) {
         self.is_back();
         self.set.store(std::ptr::null_mut(), Ordering::Release);
+        // It cannot be disarmed any more by who has read it before.
+        self.state.fetch_add(2 * CHANGE, Ordering::AcqRel);
     }
 
-    /// Tells of one shot: whether this is the one who does.
-    pub(super) fn spend(&self, events: u32) -> bool {
+    /// Disarms one shot that is registered so. Returns true if this thread is to report it: no other does, and what was
+    /// registered has not changed.
+    pub(super) fn disarm(&self, registration: &Registration) -> bool {
         let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
-        self.events.compare_exchange(events, events | SPENT, success, failure).is_ok()
+        let state = registration.state;
+        state & DISARMED == 0
+            && self.state.compare_exchange(state, state | DISARMED, success, failure).is_ok()
+    }
+
+    /// The kernel is about to have the program's data for one shot, as another process is about to wait there. Returns false if
+    /// it is disarmed.
+    pub(super) fn make_opaque(&self, registration: &Registration) -> bool {
+        let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
+        let state = registration.state;
+        let new = state.wrapping_add(2 * CHANGE) | OPAQUE;
+        state & DISARMED == 0 && self.state.compare_exchange(state, new, success, failure).is_ok()
     }
 
     /// The connection is at the NIC, or about to be.
@@ -158,8 +219,12 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    pub(crate) const fn new() -> Self {
-        Slots { all: [const { Slot::new() }; SLOTS], may_be: AtomicBool::new(false) }
+    /// Of the connection at this place of the pool.
+    pub(crate) fn new(place: usize) -> Self {
+        Slots {
+            all: std::array::from_fn(|at| Slot::new(place * SLOTS + at)),
+            may_be: AtomicBool::new(false),
+        }
     }
 
     /// Those that there are.
@@ -167,9 +232,11 @@ impl Slots {
         self.all.iter().filter(|slot| slot.set().is_some())
     }
 
-    /// Returns true if no other process has any of the sets.
-    pub(crate) fn sets_are_alone(&self) -> bool {
-        self.all().filter_map(Slot::set).all(Set::is_alone)
+    /// Returns true if no other process has any of the sets, and all is known of what the kernel has reported there.
+    pub(crate) fn may_leave(&self) -> bool {
+        let is_clear =
+            |slot: &Slot| slot.get().is_none_or(|one| one.set.is_alone() && !one.is_opaque());
+        self.all().all(is_clear)
     }
 
     pub(crate) fn are_empty(&self) -> bool {
@@ -214,7 +281,12 @@ impl Slots {
     }
 
     /// Adds one of this connection's, or changes the one that there is. `None` if there is no place for it.
-    pub(super) fn put(&self, of: &'static Connection, new: Registration) -> Option<&Slot> {
+    pub(super) fn put(
+        &self,
+        of: &'static Connection,
+        new: Registration,
+        is_opaque: bool,
+    ) -> Option<&Slot> {
         let is_free = |slot: &&Slot| {
             // One that stands in a list is found there by those who wait at that set.
             slot.set().is_none() && !slot.link.is_in()
@@ -222,7 +294,7 @@ impl Slots {
         let known = self.find(new.set, new.fd);
         let slot = known.or_else(|| self.all.iter().find(is_free))?;
         self.may_be.store(true, Ordering::Relaxed);
-        slot.put(of, new);
+        slot.put(of, new, is_opaque && new.is_once());
         Some(slot)
     }
 

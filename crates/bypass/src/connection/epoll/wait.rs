@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 
 use libc::{c_int, epoll_event};
 
+use super::found::{Found, sort};
 use super::links::Taken;
-use super::private::without_private;
 use super::set::{self, Set};
 use super::slot::Slot;
-use super::{EDGE, ERR, HUP, IN, ONESHOT, OUT, RDHUP};
+use super::{ERR, HUP, IN, OUT, RDHUP};
 use crate::connection::{Connection, Ready, all, asked};
 use crate::os::{self, Quiet};
 use crate::session::{self, Session};
@@ -57,23 +57,22 @@ impl Set {
                 registration.set.ring();
                 continue;
             }
-            let Some(connection) = slot.connection().filter(|_| !registration.is_spent()) else {
+            let Some(connection) = slot.connection().filter(|_| !registration.is_disarmed()) else {
                 continue;
             };
             let Some(ready) = connection.ready() else { continue };
-            let events = events_of(ready) & (registration.events | ERR | HUP);
+            let events = registration.wanted(events_of(ready));
             if events == 0 {
                 continue;
             }
-            let once = registration.events & ONESHOT != 0;
-            if once && !slot.spend(registration.events) {
-                // Another thread has told of it, or it has changed.
+            if registration.is_once() && !slot.disarm(&registration) {
+                // Another thread has reported it, or it has changed.
                 again.push(link);
                 continue;
             }
             into[count] = epoll_event { events, u64: registration.data };
             count += 1;
-            if registration.events & (EDGE | ONESHOT) == 0 {
+            if registration.is_level() {
                 again.push(link);
             }
         }
@@ -102,7 +101,11 @@ impl Set {
         let now = |into: &mut [epoll_event]| {
             let found = kernel.wait(into, Limit::NOW, None);
             os::set_errno(errno);
-            without_private(into, usize::try_from(found).unwrap_or(0))
+            let found = sort(into, usize::try_from(found).unwrap_or(0));
+            if found.has_wake {
+                woken();
+            }
+            found.theirs
         };
         // Those of the kernel's have their share where the NIC's would take all room.
         let is_short = self.is_short.swap(false, Ordering::Relaxed);
@@ -165,9 +168,11 @@ pub(crate) fn wait(
 ) -> c_int {
     // A signal's handler that runs between two waits would not end the second one, as it ends the program's call.
     let mut held = None;
-    let mut there = without_private(into, found);
-    if there < found {
+    let Found { theirs: mut there, has_wake } = sort(into, found);
+    if has_wake {
         woken();
+    } else if there > 0 {
+        return there as c_int;
     }
     loop {
         // Another thread may have made it one that has connections meanwhile.
@@ -199,8 +204,9 @@ pub(crate) fn wait(
         let found = kernel.wait(into, Limit(left), held.as_ref());
         drop(in_wait);
         let Ok(found) = usize::try_from(found) else { return found };
-        there = without_private(into, found);
-        if there < found {
+        let has_wake;
+        Found { theirs: there, has_wake } = sort(into, found);
+        if has_wake {
             woken();
         } else if there > 0 {
             return there as c_int;

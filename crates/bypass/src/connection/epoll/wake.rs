@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use libc::c_int;
 
+use super::private::Private;
 use super::set::{Set, kernel_ctl};
-use super::{EDGE, IN, private};
+use super::{EDGE, IN};
 use crate::os;
 use crate::own::Own;
 use crate::session::{self, Session};
@@ -50,7 +51,7 @@ const EVENTS: u32 = IN | EDGE;
 
 /// Registers a descriptor of the layer's own. Returns false if the kernel refuses.
 fn add(set: c_int, own: c_int) -> bool {
-    kernel_ctl(set, libc::EPOLL_CTL_ADD, own, EVENTS, private::base()) == 0
+    kernel_ctl(set, libc::EPOLL_CTL_ADD, own, EVENTS, Private::Wake.data()) == 0
         || os::errno() == libc::EEXIST
 }
 
@@ -98,7 +99,7 @@ impl Set {
         }
         let errno = os::errno();
         let (fd, bell) = (self.fd(), bell());
-        if kernel_ctl(fd, libc::EPOLL_CTL_MOD, bell, EVENTS, private::base()) < 0 {
+        if kernel_ctl(fd, libc::EPOLL_CTL_MOD, bell, EVENTS, Private::Wake.data()) < 0 {
             // It was closed past the layer, and is another.
             add(fd, bell);
         }

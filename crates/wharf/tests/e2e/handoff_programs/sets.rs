@@ -2,10 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use sys::process::Signal;
-use testkit::lab::Program;
+use testkit::lab::{Program, wait_until};
 
 use super::{Stage, connect};
 use crate::handoff::{bytes, echoes, ends};
@@ -110,6 +111,82 @@ fn a_child_gets_no_event_of_its_parents_session() {
         streams.push(first);
         echo_each(&streams, 20);
         assert!(server.runs(), "{kind}: {}", server.wait());
+        server.signal(Signal::Kill);
+        server.wait();
+    }
+}
+
+/// A thread has one shot's event and is in its handler, while the connection moves, and more bytes come.
+fn is_reported_once(has_proc: bool) {
+    let Some(stage) = Stage::new(&["gcc", "unshare"]) else { return };
+    let program = stage.build("sets.c", &["gcc", "-O1", "-pthread"], &[]);
+    let hides = "umount -l /proc && exec \"$0\" \"$@\"";
+    let around = if has_proc { &[][..] } else { &["unshare", "-m", "sh", "-c", hides] };
+    for kind in ["once", "edge_once"] {
+        let words = [around, &[program.as_str(), "7000", THREADS, kind]].concat();
+        let mut server = stage.hosts.server.spawn(&mut stage.wharf_run("by_hand", &words));
+        server.line_with("listens");
+        let [mut first, mut second] = [(); 2].map(|()| connect(&stage.hosts, PORT));
+        for (round, to) in (0..6).zip(["nic", "os"].into_iter().cycle()) {
+            let mut byte = [0];
+            first.write_all(b"B").unwrap();
+            first.read_exact(&mut byte).unwrap();
+            assert_eq!(byte, *b"b", "{kind}, round {round}");
+            let ended = stage.hosts.wharf(&["handoff", "--to", to, "--all"]);
+            assert!(ended.status.success(), "{ended}");
+            let all = if to == "nic" { 2 } else { 0 };
+            assert!(wait_until(|| stage.on_nic(PORT) == all), "{:?}", stage.counters());
+            first.write_all(b"more").unwrap();
+            // The other threads have looked for events meanwhile.
+            (0..10).for_each(|seed| echoes(&second, &bytes(100, seed)));
+            second.write_all(b"R").unwrap();
+            second.read_exact(&mut byte).unwrap();
+            assert_eq!(byte, *b"R", "{kind}, round {round}");
+            let mut rest = [0; 5];
+            first.read_exact(&mut rest).unwrap();
+            assert_eq!(rest, *b"Bmore", "{kind}, round {round}");
+        }
+        assert!(server.runs(), "{kind}: {}", server.wait());
+        server.signal(Signal::Kill);
+        server.wait();
+    }
+}
+
+#[test]
+fn one_shot_is_reported_once_while_its_connection_moves() {
+    is_reported_once(true);
+}
+
+#[test]
+fn one_shot_is_reported_once_where_there_is_no_proc() {
+    is_reported_once(false);
+}
+
+/// Threads take events while connections move between NIC and kernel: none is lost, none is reported twice.
+#[test]
+fn one_shot_is_reported_once_by_threads_that_race_with_moves() {
+    let Some(stage) = Stage::new(&["gcc"]) else { return };
+    for kind in ["once", "edge_once"] {
+        let mut server = serve(&stage, "by_hand", &[kind]);
+        let streams: Vec<_> = (0..8).map(|_| connect(&stage.hosts, PORT)).collect();
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let echoing = scope.spawn(|| {
+                echo_each(&streams, 200);
+                is_over.store(true, Ordering::Relaxed);
+            });
+            for to in ["nic", "os"].into_iter().cycle() {
+                let ended = stage.hosts.wharf(&["handoff", "--to", to, "--all"]);
+                assert!(ended.status.success(), "{ended}");
+                if is_over.load(Ordering::Relaxed) || echoing.is_finished() {
+                    break;
+                }
+            }
+            echoing.join().unwrap();
+        });
+        assert!(server.runs(), "{kind}: {}", server.wait());
+        stage.were_handed_off(0, 1);
+        streams.into_iter().for_each(ends);
         server.signal(Signal::Kill);
         server.wait();
     }
