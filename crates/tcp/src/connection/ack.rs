@@ -88,19 +88,21 @@ impl Delivery {
 }
 
 impl Connection {
-    /// Processes the acknowledgment of a segment. Returns whether its text is to be processed, too.
-    pub(crate) fn on_ack(&mut self, segment: &Segment<'_>, context: &mut Context<'_>) -> bool {
+    /// Returns true if the acknowledgment number is one that the peer can send (RFC 9293 section 3.10.7.4, fifth check).
+    ///
+    /// RFC 5961 section 5.2 accepts numbers up to a window back. After one byte sent that would be a whole window in
+    /// which an attacker may guess, so no more is accepted than was ever acknowledged (tcp_ack in Linux).
+    pub(crate) fn is_ack_acceptable(&self, segment: &Segment<'_>) -> bool {
+        let (ack, una) = (segment.ack, self.hot.snd_una);
+        let oldest = self.max_snd_wnd.min(self.bytes_acked);
+        let too_old = ack.before(una) && una - ack > oldest;
+        segment.flags.any(Flags::ACK) && !ack.after(self.hot.snd_nxt) && !too_old
+    }
+
+    /// Processes the acknowledgment of a segment, which [is acceptable](Self::is_ack_acceptable).
+    pub(crate) fn on_ack(&mut self, segment: &Segment<'_>, context: &mut Context<'_>) {
         let ack = segment.ack;
         let una = self.hot.snd_una;
-        // RFC 5961 section 5.2 accepts what lies up to a window back. After one byte sent that would be a
-        // whole window in which an attacker may guess, so no more is accepted than was ever acknowledged
-        // (tcp_ack in Linux).
-        let oldest = self.max_snd_wnd.min(self.bytes_acked);
-        if ack.after(self.hot.snd_nxt) || una - ack > oldest && ack.before(una) {
-            context.counters.bad_acks += 1;
-            self.challenge(context.now);
-            return false;
-        }
         let mut delivery = Delivery {
             in_flight: self.flight.pipe(),
             advanced: ack.after(una),
@@ -121,7 +123,7 @@ impl Connection {
         if self.flight.is_empty() {
             self.on_idle_ack(ack);
             if segment.options.sack.is_empty() {
-                return true;
+                return;
             }
         }
         delivery.repeats = ack == una
@@ -140,7 +142,6 @@ impl Connection {
         if delivery.advanced {
             self.after_advance(context.now);
         }
-        true
     }
 
     /// An acknowledgment while nothing is in flight: all that it can do is open the window.

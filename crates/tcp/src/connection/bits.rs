@@ -1,7 +1,7 @@
 //! Yes-or-no state of a connection.
 
 /// Yes-or-no state that nearly every segment needs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Bits(u32);
 
 macro_rules! bits {
@@ -18,6 +18,15 @@ macro_rules! bits {
                     self.0 = self.0 & !(1 << $bit) | u32::from(yes) << $bit;
                 }
             )*
+        }
+
+        /// The names of those that are set.
+        impl core::fmt::Debug for Bits {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                let all = [$((self.$name(), stringify!($name)),)*];
+                let set = all.into_iter().filter_map(|(is_set, name)| is_set.then_some(name));
+                f.debug_set().entries(set).finish()
+            }
         }
 
         // A bit has one meaning.

@@ -83,17 +83,23 @@ impl Connection {
             }
             self.open_by(segment, self.hot.snd_shift, context.now);
         }
-        self.hot.last_received = context.now;
+        if !self.is_ack_acceptable(segment) {
+            context.counters.bad_acks += 1;
+            self.challenge(context.now);
+            return Answer::None;
+        }
+        // All checks are passed. A segment that fails one may be forged, and changes nothing but that an acknowledgment is
+        // due: it keeps no dead connection alive.
         self.keepalive_probes = 0;
         if let Some(seconds) = segment.options.user_timeout {
             self.take_user_timeout(seconds);
         }
-        if !self.on_ack(segment, context) || self.hot.state == State::Closed {
+        self.on_ack(segment, context);
+        if self.hot.state == State::Closed {
             return Answer::None;
         }
-        // Only after the acknowledgment was checked: a segment that acknowledges what was never sent is not
-        // the peer's.
         self.take_timestamps(segment, context.now);
+        self.hot.last_received = context.now;
         self.after_ack(context.now);
         if self.hot.state == State::Closed {
             return Answer::None;
@@ -138,12 +144,9 @@ impl Connection {
             context.counters.without_timestamp += 1;
             return true;
         };
-        if context.now.saturating_sub(self.hot.last_received) > TIMESTAMPS_OUTDATED {
-            self.hot.ts_recent = 0;
-        }
-        let age = self.hot.ts_recent.wrapping_sub(timestamps.value.0) as i32;
-        // 0 is none, as in Linux: what the peer has sent before is outdated, or not known here.
-        if age <= 0 || self.hot.ts_recent == 0 {
+        let recent = self.recent_timestamp(context.now);
+        let age = recent.wrapping_sub(timestamps.value.0) as i32;
+        if age <= 0 || recent == 0 {
             return true;
         }
         context.counters.old_timestamps += 1;
@@ -189,8 +192,9 @@ impl Connection {
             if too_old {
                 self.note_duplicate(segment);
             }
-            if self.hot.state == State::TimeWait && segment.flags.any(Flags::FIN) {
-                // Our last acknowledgment was lost (RFC 9293 section 3.10.7.4).
+            let fin_again = segment.flags.any(Flags::FIN) && end == self.hot.rcv_nxt;
+            if self.hot.state == State::TimeWait && fin_again && self.is_ack_acceptable(segment) {
+                // The peer sends its FIN again: our last acknowledgment was lost (RFC 9293 section 3.10.7.4).
                 self.arm_slow(context.now);
             }
             self.acknowledge_now();
@@ -231,8 +235,15 @@ impl Connection {
         self.hot.bits.set_ack_now(true);
     }
 
+    /// TS.Recent, or 0 for none, as in Linux: the timestamps that the peer has sent are unknown here, or outdated (RFC 7323
+    /// section 5.5).
+    fn recent_timestamp(&self, now: Nanos) -> u32 {
+        let outdated = now.saturating_sub(self.hot.last_received) > TIMESTAMPS_OUTDATED;
+        if outdated { 0 } else { self.hot.ts_recent }
+    }
+
     /// Updates TS.Recent if the segment covers what was acknowledged last (RFC 7323 section 4.3, (2)), and the clock if the
-    /// echo is ahead of it.
+    /// echo is ahead of it. The segment is acceptable, and `last_received` is the time of the one before it.
     #[inline]
     pub(crate) fn take_timestamps(&mut self, segment: &Segment<'_>, now: Nanos) {
         let Some(timestamps) = segment.options.timestamps.filter(|_| self.hot.bits.timestamps())
@@ -243,8 +254,9 @@ impl Connection {
             self.go_beyond(timestamps.echo.0, now);
         }
         if !segment.seq.after(self.hot.rcv_acked) {
-            let latest = timestamps.value.max(wire::Seq(self.hot.ts_recent)).0;
-            self.hot.ts_recent = if self.hot.ts_recent == 0 { timestamps.value.0 } else { latest };
+            let recent = self.recent_timestamp(now);
+            let latest = timestamps.value.max(wire::Seq(recent)).0;
+            self.hot.ts_recent = if recent == 0 { timestamps.value.0 } else { latest };
         }
     }
 

@@ -47,9 +47,9 @@ impl Connection {
         let len = segment.payload_len();
         let window = self.hot.rcv_edge - self.hot.rcv_nxt;
         let take = len.min(window);
-        self.hot.last_received = context.now;
         self.hot.snd_wl1 = segment.seq;
         self.take_timestamps(segment, context.now);
+        self.hot.last_received = context.now;
         if take < len {
             self.acknowledge_now();
         }

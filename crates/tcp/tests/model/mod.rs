@@ -8,4 +8,5 @@ mod peer;
 mod receive;
 mod sending;
 mod time;
+mod unacceptable;
 mod window;

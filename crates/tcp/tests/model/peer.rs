@@ -132,6 +132,11 @@ impl Peer {
         self.stack.receive(&self.path, &segment, self.now);
     }
 
+    /// Receives a segment of which the test chooses everything.
+    pub(crate) fn put(&mut self, segment: &Segment<'_>) {
+        self.stack.receive(&self.path, segment, self.now);
+    }
+
     /// A router's ICMP message about the first segment that is not acknowledged.
     pub(crate) fn unreachable(&mut self, icmp: icmp::Error) {
         self.stack.unreachable(&self.path, icmp, self.acked, self.now);
