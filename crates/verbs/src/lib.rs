@@ -9,7 +9,7 @@
 //! |---|---|
 //! | [`abi`], [`abi_cm`] | structures of the headers |
 //! | [`devices`] | the device, its port, contexts |
-//! | [`regions`] | protection domains, memory regions and windows |
+//! | [`regions`], [`buffers`] | protection domains, memory regions and windows; memory that is allocated for regions |
 //! | [`queues`] | completion queues and channels; [`extended_queues`] has `ibv_cq_ex` |
 //! | [`pairs`] | queue pairs, shared receive queues; [`posting`] and [`building`] (`ibv_wr_*`) their work |
 //! | [`events`] | asynchronous events |
@@ -31,6 +31,7 @@
 pub mod abi;
 pub mod abi_cm;
 pub mod addresses;
+pub mod buffers;
 pub mod building;
 pub mod cm_events;
 pub mod connecting;

@@ -67,6 +67,7 @@ macro_rules! no_end {
 
 no_object! {
     ibv_create_ah ibv_create_ah_from_wc ibv_import_device ibv_import_pd ibv_import_mr ibv_import_dm ibv_reg_dmabuf_mr
+    ibv_alloc_dmah ibv_create_comp_cntr
 }
 
 no_end! {
@@ -75,13 +76,23 @@ no_end! {
 
 no_verb! {
     ibv_attach_mcast ibv_detach_mcast ibv_destroy_ah ibv_init_ah_from_wc ibv_resolve_eth_l2_from_gid ibv_rereg_mr
-    ibv_set_ece ibv_query_ece
+    ibv_set_ece ibv_query_ece ibv_dealloc_dmah _ibv_query_comp_cntr_caps ibv_destroy_comp_cntr ibv_set_comp_cntr
+    ibv_set_err_comp_cntr ibv_inc_comp_cntr ibv_inc_err_comp_cntr ibv_read_comp_cntr ibv_read_err_comp_cntr
+    ibv_qp_attach_comp_cntr
 }
 
 no_call! {
     rdma_join_multicast rdma_join_multicast_ex rdma_leave_multicast rdma_reject_ece rdma_set_local_ece
     rdma_get_remote_ece rsocket rbind rlisten raccept rconnect rshutdown rclose rrecv rrecvfrom rrecvmsg rsend rsendto
     rsendmsg rread rreadv rwrite rwritev rgetpeername rgetsockname rsetsockopt rgetsockopt rfcntl riomap riounmap riowrite
+    repoll_create repoll_ctl repoll_wait ibv_dm_export_dmabuf_fd rdma_resolve_addrinfo rdma_query_addrinfo
+}
+
+/// Not supported for events of a program (`RDMA_CM_EVENT_USER`), and invalid for all others.
+#[unsafe(no_mangle)]
+pub extern "C" fn rdma_write_cm_event(_: *mut c_void, event: c_int) -> c_int {
+    const USER: c_int = 18;
+    fails(if event == USER { libc::EOPNOTSUPP } else { libc::EINVAL })
 }
 
 /// There are no rsockets, so that all descriptors are the kernel's.

@@ -63,13 +63,14 @@ fn library() -> PathBuf {
 }
 
 /// Programs of verbs: files in this folder.
-const SOURCES: [&str; 14] = [
+const SOURCES: [&str; 15] = [
     "abi.c",
     "apart.c",
     "calls.c",
     "killed.c",
     "limits.c",
     "manager.c",
+    "newer.c",
     "operations.c",
     "order.c",
     "peer.c",
