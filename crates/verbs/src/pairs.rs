@@ -14,10 +14,22 @@ use crate::building;
 use crate::objects::{acknowledged, ask, code, number, session};
 use crate::os::none;
 use crate::queues;
+use crate::refused;
 use crate::session::lock;
 use crate::work_queues::{Build, PAIRS, Queue, QueuePair, SHARED, SharedQueue, of, of_srq, state};
 
 const RC: c_int = 2;
+
+/// The name of a type of queue pairs (`enum ibv_qp_type`).
+fn type_name(qp_type: c_int) -> &'static str {
+    match qp_type {
+        3 => "UC",
+        4 => "UD",
+        8 => "raw packet",
+        9 | 10 => "XRC",
+        _ => "others",
+    }
+}
 
 fn small(n: u32) -> Result<u8, c_int> {
     u8::try_from(n).map_err(|_| libc::EINVAL)
@@ -31,6 +43,10 @@ unsafe fn create(
     let ibv_qp_init_attr { qp_context, send_cq, recv_cq, srq, mut cap, qp_type, sq_sig_all } =
         *attr;
     if qp_type != RC {
+        refused::say_once(&format!(
+            "this RDMA device has queue pairs of type RC alone, and not {}: use the program's option for RC",
+            type_name(qp_type)
+        ));
         return Err(libc::EOPNOTSUPP);
     }
     if send_cq.is_null() || recv_cq.is_null() {
@@ -202,6 +218,10 @@ pub unsafe extern "C" fn ibv_modify_qp(
     const DEST_QPN: c_int = 1 << 20;
     // iWARP has no address handles: connections are made by the connection manager.
     if mask & (AV | DEST_QPN) != 0 {
+        refused::say_once(
+            "this RDMA device connects queue pairs by the connection manager (librdmacm), and not by hand (ibv_modify_qp to RTR): \
+             use the program's option for that, which is -R in perftest",
+        );
         return code(Err(libc::EOPNOTSUPP));
     }
     if mask & PORT != 0 && (*attr).port_num != 1 {

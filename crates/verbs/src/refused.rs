@@ -1,9 +1,20 @@
 //! What is not supported, so that no object of this library reaches rdma-core's.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use libc::{c_int, c_void, fd_set, nfds_t, pollfd, timeval};
 
 use crate::objects::code;
-use crate::os::{fails, none, wait_for, wait_for_sets};
+use crate::os::{self, fails, none, wait_for, wait_for_sets};
+
+/// Says on standard error, once in a process, what the program asks for that is not served, and what to do. Programs have few
+/// words for a call that fails.
+pub(crate) fn say_once(text: &str) {
+    static IS_SAID: AtomicBool = AtomicBool::new(false);
+    if !IS_SAID.swap(true, Ordering::Relaxed) {
+        os::say(text);
+    }
+}
 
 /// The child of a fork has no device, so that there is nothing to prepare.
 #[unsafe(no_mangle)]

@@ -8,8 +8,8 @@ use serde_json::Value;
 use sys::process::Signal;
 use testkit::lab::{Host, wait_until};
 
-use super::as_user;
 use super::lives::Peer;
+use super::{Pair, as_user};
 use crate::setup::Ip;
 
 /// `IBV_WC_REM_ACCESS_ERR`.
@@ -116,4 +116,47 @@ fn what_is_no_connection_of_mpa_is_closed() {
     assert_eq!(&rejected[17..], b"\x01\0\x02no", "{rejected:?}");
     server.signal(Signal::HangUp);
     assert!(server.wait().status.success());
+}
+
+/// The lines that wharf's library has written to a program's standard error.
+fn lines_of_wharf(stderr: &str) -> Vec<&str> {
+    stderr.lines().filter(|line| line.starts_with("wharf: ")).collect()
+}
+
+/// The program itself says that a call has failed, and not why.
+#[test]
+fn a_program_that_connects_by_hand_says_once_what_to_do() {
+    let Some(pair) = Pair::new(&["ibv_rc_pingpong", "ib_write_bw"]) else { return };
+    let server_ip = Ip::V4.server().to_string();
+    for (port, words) in [
+        (18_515, &["ibv_rc_pingpong", "-g", "0"][..]),
+        // Two queue pairs, and one line.
+        (18_516, &["ib_write_bw", "-p", "18516", "-q", "2", "-n", "5"]),
+    ] {
+        let server = pair.serve(port, words);
+        let client = pair.call(&[words, &[&server_ip]].concat());
+        // A client whose server has ended may not come so far.
+        assert!(!client.status.success(), "{client}");
+        assert!(lines_of_wharf(&client.stderr).len() <= 1, "{client}");
+        let server = server.wait();
+        assert!(!server.status.success(), "{server}");
+        let [line] = lines_of_wharf(&server.stderr)[..] else { panic!("{server}") };
+        for part in ["by hand", "RTR", "librdmacm", "-R"] {
+            assert!(line.contains(part), "{part:?} is not in: {server}");
+        }
+    }
+    // By the option that the line names it runs.
+    let words = ["ib_write_bw", "-p", "18517", "-n", "5", "-R"];
+    for ended in <[_; 2]>::from(pair.both(18_517, &words, &[&words[..], &[&server_ip]].concat())) {
+        assert!(lines_of_wharf(&ended.stderr).is_empty(), "{ended}");
+    }
+}
+
+#[test]
+fn a_program_of_another_type_of_queue_pairs_says_which_there_are() {
+    let Some(pair) = Pair::new(&["ibv_ud_pingpong"]) else { return };
+    let ended = pair.call(&["ibv_ud_pingpong", "-g", "0"]);
+    assert!(!ended.status.success(), "{ended}");
+    let [line] = lines_of_wharf(&ended.stderr)[..] else { panic!("{ended}") };
+    assert!(line.contains("UD") && line.contains("type RC alone"), "{ended}");
 }
