@@ -46,10 +46,13 @@ pub(crate) struct Stream {
     pub(crate) carrier: Carrier,
     /// Whom it carries; `None` once that is gone.
     pub(crate) qp: Option<Qp>,
-    /// An FPDU that is not all there; more while a message waits for a receive.
+    /// An FPDU that is not all there; more while messages wait for receives, and no more of them are taken.
     pub(crate) held: Vec<u8>,
-    /// While one waits nothing is read: TCP's window closes.
     pub(crate) for_receive: Option<Waiting>,
+    /// No more messages are taken before that has come: nothing is read, and TCP's window closes.
+    is_stuck: bool,
+    /// Which message it is that waits.
+    waits_since: u64,
     /// What the carrier had no room for, and how much of that has gone meanwhile.
     waiting: Vec<u8>,
     gone: usize,
@@ -87,13 +90,15 @@ impl Stream {
         let (held, silence) = (Vec::new(), Silence::new(peer_timeout));
         let (waiting, gone, closes, ends, due) = (Vec::new(), 0, None, false, None);
         let (is_full, is_unfinished, is_deaf, looks_up) = (false, false, false, 0);
-        let registers = None;
+        let (registers, is_stuck, waits_since) = (None, false, 0);
         let (qp, for_receive, interest) = (Some(qp), None, Some(interest));
         Stream {
             carrier,
             qp,
             held,
             for_receive,
+            is_stuck,
+            waits_since,
             waiting,
             gone,
             is_full,
@@ -121,21 +126,27 @@ impl Stream {
         self.is_unfinished = false;
     }
 
-    /// A message waits for a receive, or none does any more.
-    pub(crate) fn waits(&mut self, now: Nanos, waits: bool) {
-        let until = now.saturating_add(RECEIVE_WAIT_MAX);
-        let until = self.for_receive.map_or(until, |waiting| waiting.until);
-        self.for_receive = waits.then_some(Waiting { until });
+    /// A message waits for a receive, or none does any more: `which` is another one if it has not waited before.
+    pub(crate) fn waits(&mut self, now: Nanos, waits: bool, which: u64, is_stuck: bool) {
+        let since = self.for_receive.filter(|_| self.waits_since == which);
+        let new = Waiting { until: now.saturating_add(RECEIVE_WAIT_MAX) };
+        self.for_receive = waits.then(|| since.unwrap_or(new));
+        (self.waits_since, self.is_stuck) = (which, waits && is_stuck);
     }
 
     /// Returns true if what comes is read.
     pub(crate) fn reads(&self) -> bool {
-        self.for_receive.is_none() && !self.is_deaf
+        !self.is_stuck && !self.is_deaf
     }
 
     /// Nothing more is read: the peer has closed.
     pub(crate) fn hears_nothing(&mut self) {
         self.is_deaf = true;
+    }
+
+    /// Returns true if the peer has closed, and no message of it waits any more.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.is_deaf && self.for_receive.is_none()
     }
 
     /// Returns true if the peer has closed, and all is sent.

@@ -303,7 +303,7 @@ mod tests {
                 let end = base + begin as u64;
                 // By the words of the law, and not by those of the code.
                 let mut word = 8;
-                while end % word != 0 || word as usize > begin - message {
+                while !end.is_multiple_of(word) || word as usize > begin - message {
                     word /= 2;
                 }
                 words.push((end - word, word as usize));

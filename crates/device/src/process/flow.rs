@@ -11,7 +11,7 @@ use super::{Carried, End, Serving, TURN_MAX};
 use crate::carrier::Came;
 use crate::manager::Ready;
 use crate::memory::Remote;
-use crate::stream::{CLOSING_MAX, Stream};
+use crate::stream::{CLOSING_MAX, Stream, Waiting};
 use crate::token::Token;
 
 impl From<Hostile> for End {
@@ -208,20 +208,14 @@ impl Serving {
         Ok(came)
     }
 
-    /// Bytes of a queue pair's that have come already. Returns whether it has taken any.
-    fn place(&mut self, now: Nanos, number: u64, qp: Qp, came: &[u8]) -> Result<bool, End> {
+    /// Bytes of a queue pair's that have come already.
+    fn place(&mut self, now: Nanos, number: u64, qp: Qp, came: &[u8]) -> Result<(), End> {
         let Serving { streams, calls, process, memory, shared, .. } = self;
-        let Some(stream) = streams.get_mut(&number) else { return Ok(false) };
+        let Some(stream) = streams.get_mut(&number) else { return Ok(()) };
         let (at, held) = ((shared.words(), now), &mut stream.held);
-        let all = held.len() + came.len();
         calls.held_bytes += pieces_placed(process, memory, at, qp, held, [came, &[]])?;
-        let has_taken = held.len() < all;
-        if has_taken {
-            // The message that waits now has not waited before.
-            stream.waits(now, false);
-        }
         self.look_whether_it_waits(now, number, qp);
-        Ok(has_taken)
+        Ok(())
     }
 
     /// A message may wait for a receive, or none does any more.
@@ -229,7 +223,8 @@ impl Serving {
         let Some(stream) = self.streams.get_mut(&number) else { return };
         let waits = self.process.is_waiting(qp);
         if stream.for_receive.is_some() || waits {
-            stream.waits(now, waits);
+            let (which, is_stuck) = (self.process.waits_since(qp), self.process.is_full(qp));
+            stream.waits(now, waits, which, is_stuck);
             self.may_be_sooner = true;
             if waits {
                 self.waiting.insert(number);
@@ -256,21 +251,25 @@ impl Serving {
     /// Looks for a receive for the message that waits for one.
     pub(super) fn look_for_receive(&mut self, now: Nanos, number: u64) -> Result<(), End> {
         let Some(stream) = self.streams.get_mut(&number) else { return Ok(()) };
-        let Some(waiting) = stream.for_receive else { return Ok(()) };
-        match stream.qp {
-            Some(qp) => {
-                // Who has closed waits for the peer to do so, which is behind the message.
-                let is_over = waiting.is_over(now) || stream.is_ending();
-                if !self.place(now, number, qp, &[])? && is_over {
-                    self.process.let_wait(qp, false);
-                    self.place(now, number, qp, &[])?;
-                }
-            }
+        if stream.for_receive.is_none() {
+            return Ok(());
+        }
+        let Some(qp) = stream.qp else {
             // Its queue pair is gone.
-            None => {
-                stream.waits(now, false);
-                self.waiting.remove(&number);
-            }
+            stream.waits(now, false, 0, false);
+            self.waiting.remove(&number);
+            return self.advance(now, number);
+        };
+        self.place(now, number, qp, &[])?;
+        let Some(stream) = self.streams.get(&number) else { return Ok(()) };
+        // Who has closed waits for the peer to do so, which is behind the message.
+        let is_over = |of: Waiting| of.is_over(now) || stream.is_ending();
+        if stream.for_receive.is_some_and(is_over) {
+            self.process.let_wait(qp, false);
+            self.place(now, number, qp, &[])?;
+        }
+        if self.streams.get(&number).is_some_and(Stream::is_heard) {
+            return self.let_go(now, number);
         }
         self.advance(now, number)
     }
@@ -322,10 +321,15 @@ impl Serving {
 
     /// The peer sends nothing more, which ends the queue pair.
     fn has_ended(&mut self, now: Nanos, number: u64) -> Result<(), End> {
-        if let Some(stream) = self.streams.get_mut(&number) {
-            stream.hears_nothing();
+        match self.streams.get_mut(&number) {
+            Some(stream) => stream.hears_nothing(),
+            None => return Ok(()),
         }
-        self.let_go(now, number)
+        // What it has sent before is delivered, if it only waits for a receive.
+        if self.streams.get(&number).is_some_and(Stream::is_heard) {
+            return self.let_go(now, number);
+        }
+        Ok(())
     }
 
     /// The stream is no queue pair's any more. What that has sent, and was told that it is sent, goes out by itself.

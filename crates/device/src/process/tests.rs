@@ -284,7 +284,7 @@ fn a_message_that_waits_is_looked_at_when_a_receive_is_posted() {
     let (socket, _peer) = connection();
     let mut stream = Stream::new(Carrier::new(socket), qp, Interest::Read, crate::PEER_TIMEOUT);
     // As when a message has found no receive: there is one now.
-    stream.waits(5, true);
+    stream.waits(5, true, 0, true);
     let until = stream.deadline().unwrap();
     assert!(until > 1_000_000_000, "nothing looks meanwhile");
     serving.streams.insert(STREAM, stream);

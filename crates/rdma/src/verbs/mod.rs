@@ -33,7 +33,7 @@ pub use error::Error;
 pub use event::Event;
 pub use id::{Cq, Pd, Qp, Srq};
 pub use limits::{Limits, MESSAGE_MAX};
-pub use qp::{Close, QpConfig, State, Transmitted};
+pub use qp::{Close, PARKED_MAX, QpConfig, State, Transmitted};
 pub use region::{Registration, WindowKind};
 pub use rnic::Rnic;
 pub use work::{Bind, FastRegister, Flags, Payload, RecvRequest, SendRequest, Sge, Work};

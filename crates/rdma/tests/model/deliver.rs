@@ -12,6 +12,9 @@ use super::side::{
 };
 use super::tap::{Segment, To};
 
+/// Bytes of headers and payloads that wait at most.
+const PARKED_MAX: usize = 131_072;
+
 /// As DDP tells of it.
 fn ddp(why: Why) -> Cause {
     match why {
@@ -56,20 +59,57 @@ fn fetch_add(value: u64, add: u64, ends: u64) -> u64 {
 }
 
 impl Side {
-    /// A segment of the peer's, which sends what its own model lets it: only what is wrong by this side's state is
-    /// to be found. If it waits for a receive, it is as if it had not come yet.
-    pub(crate) fn got(&mut self, qp: usize, segment: &Segment) -> Result<(), String> {
-        if !matches!(self.qps[qp].phase, Phase::Open | Phase::Closing) {
-            return Ok(());
+    /// A segment of the peer's, which sends what its own model lets it: only what is wrong by this side's state is to be found.
+    /// Returns true if it is done with: not a message for which there is no receive, nor one behind such a message, where so
+    /// many bytes wait already. Responses pass those that wait.
+    pub(crate) fn got(&mut self, qp: usize, segment: &Segment) -> Result<bool, String> {
+        let of = &mut self.qps[qp];
+        if !matches!(of.phase, Phase::Open | Phase::Closing) {
+            return Ok(true);
         }
-        if std::mem::take(&mut self.qps[qp].held) {
+        if std::mem::take(&mut of.held) {
             let name = self.names.qps[qp];
             self.tell(Event::Established(name));
         }
-        if self.waits_for_receive(qp, segment) {
-            self.qps[qp].waiting = true;
-            return Ok(());
+        let of = &mut self.qps[qp];
+        let is_behind = !of.parked.is_empty();
+        if is_behind && matches!(segment.opcode, 2 | 11) {
+            // Neither the write before them nor the immediate data that may follow it see the response.
+            let written = of.written;
+            self.take(qp, segment)?;
+            self.qps[qp].written = written;
+            return Ok(true);
         }
+        if !is_behind && !self.waits_for_receive(qp, segment) {
+            return self.take(qp, segment).map(|()| true);
+        }
+        let bytes = |segment: &Segment| {
+            let header = if matches!(segment.to, To::Tagged { .. }) { 14 } else { 18 };
+            header + segment.payload.len()
+        };
+        let of = &mut self.qps[qp];
+        let all = of.parked.iter().map(bytes).sum::<usize>() + bytes(segment);
+        if all > PARKED_MAX {
+            return Ok(false);
+        }
+        of.parked.push_back(segment.clone());
+        Ok(true)
+    }
+
+    /// There may be receives for those that wait.
+    pub(crate) fn look_for_receives(&mut self, qp: usize) -> Result<(), String> {
+        while let Some(segment) = self.qps[qp].parked.front().cloned() {
+            if self.waits_for_receive(qp, &segment) {
+                break;
+            }
+            self.qps[qp].parked.pop_front();
+            self.take(qp, &segment)?;
+        }
+        Ok(())
+    }
+
+    /// A segment whose turn it is.
+    fn take(&mut self, qp: usize, segment: &Segment) -> Result<(), String> {
         let written = match segment.opcode {
             0 => None,
             _ => self.qps[qp].written.take(),

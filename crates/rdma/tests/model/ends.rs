@@ -72,7 +72,7 @@ impl Run {
 
     /// What waits at the end of a run gets its receives, or is given up.
     pub(crate) fn serve(&mut self, side: usize, connection: usize) -> Result<(), String> {
-        if !self.hosts[side].model.qps[connection].waiting {
+        if self.hosts[side].model.qps[connection].parked.is_empty() {
             return Ok(());
         }
         if self.rng.once_in(20) {

@@ -348,10 +348,9 @@ impl Run {
         let whole = pipe.segments.iter().take_while(|segment| segment.end <= end).count();
         // Where the first FPDU begins that is not done with.
         let (mut taken, mut until) = (0, pipe.done);
-        host.model.qps[connection].waiting = false;
+        host.model.look_for_receives(connection)?;
         for segment in &pipe.segments[..whole] {
-            host.model.got(connection, segment)?;
-            if host.model.qps[connection].waiting {
+            if !host.model.got(connection, segment)? {
                 break;
             }
             (taken, until) = (taken + 1, segment.end);
@@ -362,7 +361,7 @@ impl Run {
             // After an error all is done with, and nothing waits.
             (taken, until) = (whole, end);
         }
-        self.waits += u64::from(of.waiting);
+        self.waits += u64::from(!of.parked.is_empty());
         if pipe.done + done as u64 != until {
             return Err(format!("{done} bytes are done with, not {}", until - pipe.done));
         }
@@ -390,8 +389,10 @@ impl Run {
     /// Messages on their way to a side that take a receive.
     pub(crate) fn messages_to(&self, side: usize, connection: usize) -> usize {
         let segments = &self.pipes[connection][1 - side].segments;
-        segments
+        let parked = &self.hosts[side].model.qps[connection].parked;
+        parked
             .iter()
+            .chain(segments)
             .filter(|segment| segment.last && matches!(segment.opcode, 3..=6 | 8 | 9))
             .count()
     }
@@ -426,7 +427,7 @@ impl Run {
         if state != expected {
             return Err(format!("{side}.{connection} is in {state:?}, not {expected:?}"));
         }
-        let waiting = host.model.qps[connection].waiting;
+        let waiting = !host.model.qps[connection].parked.is_empty();
         if host.rnic.is_waiting(host.model.names.qps[connection]) != waiting {
             return Err(format!("{side}.{connection}: waiting should be {waiting}"));
         }
@@ -496,7 +497,7 @@ impl Run {
         }
         for connection in 0..CONNECTIONS {
             for side in 0..2 {
-                let is_waiting = self.hosts[side].model.qps[connection].waiting;
+                let is_waiting = !self.hosts[side].model.qps[connection].parked.is_empty();
                 let left = self.pipes[connection][1 - side].segments.len();
                 if self.waiting(side, connection) > 0 || is_waiting || left > 0 {
                     return Err("it does not come to rest".to_owned());

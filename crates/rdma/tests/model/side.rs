@@ -8,6 +8,7 @@ use rdma::rdmap::terminate::Cause;
 use rdma::verbs::{Completion, Done, Event, Flags, Sge, WindowKind, Work};
 
 use super::order::{self, Shown};
+use super::tap::Segment;
 
 pub(crate) const LOCAL_WRITE: u32 = 1;
 pub(crate) const REMOTE_WRITE: u32 = 2;
@@ -113,9 +114,9 @@ pub(crate) struct Qp {
     pub(crate) phase: Phase,
     /// One of two domains.
     pub(crate) pd: usize,
-    /// A message that meets no receive waits for one, and whether one does.
+    /// A message that meets no receive waits for one, and the segments that wait.
     pub(crate) waits: bool,
-    pub(crate) waiting: bool,
+    pub(crate) parked: VecDeque<Segment>,
     pub(crate) sq: VecDeque<Wr>,
     pub(crate) rq: VecDeque<Recv>,
     pub(crate) coming: Option<Coming>,
@@ -186,7 +187,7 @@ impl Qp {
             phase: Phase::Over,
             pd,
             waits: false,
-            waiting: false,
+            parked: Default::default(),
             sq: Default::default(),
             rq: Default::default(),
             coming: None,
@@ -466,7 +467,7 @@ impl Side {
         of.responses.clear();
         of.ready = None;
         of.ready_read = false;
-        of.waiting = false;
+        of.parked.clear();
         (of.chosen, of.chosen_own) = (false, false);
     }
 

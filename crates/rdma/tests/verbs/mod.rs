@@ -7,6 +7,7 @@ mod fences;
 mod laws;
 mod objects;
 mod order;
+mod parked;
 mod peers;
 mod queues;
 mod raw;

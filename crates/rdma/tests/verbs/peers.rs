@@ -61,10 +61,10 @@ fn a_peer_does_not_hold_the_receives_of_others() {
     feed(&mut host, one, &untagged(Opcode::Send, true, 1, 10, b"end"));
     feed(&mut host, one, &untagged(Opcode::Send, true, 2, 0, b"all"));
     let more = untagged(Opcode::Send, true, 3, 0, b"more");
-    assert_eq!((feed(&mut host, one, &more), host.rnic.is_waiting(one)), (0, true));
+    assert_eq!((feed(&mut host, one, &more), host.rnic.is_waiting(one)), (more.len(), true));
     assert_eq!(host.received(), [(0, Status::Success), (2, Status::Success)]);
     host.rnic.let_wait(one, false);
-    feed(&mut host, one, &more);
+    feed(&mut host, one, &[]);
     assert_eq!(host.rnic.state(one), Ok(State::Sqe));
     assert_eq!(host.rnic.state(other), Ok(State::Rts));
     host.rnic.post_srq_recv(srq, &RecvRequest { wr_id: 9, sges: &[into] }).unwrap();

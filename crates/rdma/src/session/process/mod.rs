@@ -238,6 +238,18 @@ impl Process {
         self.rnic.is_waiting(qp)
     }
 
+    /// See [`Rnic::waits_since`].
+    #[inline]
+    pub fn waits_since(&self, qp: Qp) -> u64 {
+        self.rnic.waits_since(qp)
+    }
+
+    /// See [`Rnic::is_full`].
+    #[inline]
+    pub fn is_full(&self, qp: Qp) -> bool {
+        self.rnic.is_full(qp)
+    }
+
     /// See [`Rnic::awaited`].
     pub fn awaited(&self, qp: Qp) -> (usize, u32) {
         self.rnic.awaited(qp)

@@ -186,6 +186,7 @@ impl QueuePair {
         }
         self.flush_receives(shared);
         if let Some(stream) = stream {
+            stream.rx.parked.clear();
             stream.outstanding.clear();
             stream.tx.responses.clear();
             stream.tx.current = None;

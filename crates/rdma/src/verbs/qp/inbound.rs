@@ -2,6 +2,7 @@
 
 use super::QueuePair;
 use super::fail::Failure;
+use super::parked::is_response;
 use super::state::State;
 use super::stream::Stream;
 use crate::ddp::{self, Header};
@@ -18,7 +19,7 @@ use crate::verbs::send_queue::Progress;
 use crate::verbs::shared::Shared;
 
 /// Header and payload of the longest message that is read as a whole: an Atomic Request.
-const SMALL: usize = ddp::UNTAGGED_LEN + atomic::Request::LEN;
+pub(super) const SMALL: usize = ddp::UNTAGGED_LEN + atomic::Request::LEN;
 const _: () = assert!(SMALL >= ddp::UNTAGGED_LEN + ReadRequest::LEN);
 const _: () = assert!(SMALL >= ddp::UNTAGGED_LEN + TERMINATE_MAX);
 /// More pieces than a segment has as a rule: markers, and the elements of a receive.
@@ -55,6 +56,17 @@ impl Segment<'_> {
     }
 }
 
+/// What has become of the next FPDU.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// It is done with: placed, or kept.
+    Taken,
+    /// It is not all there.
+    Partial,
+    /// It is to be kept, and there is no room.
+    NoRoom,
+}
+
 /// A part of a segment's payload.
 #[derive(Clone, Copy)]
 pub(super) struct Part {
@@ -77,7 +89,6 @@ impl<M: Memory> Inbound<'_, M> {
         let counters = &mut self.shared.counters;
         counters.fpdus_in -= 1;
         counters.fpdus_in_pieces -= u64::from(self.scratch.spans.len() != 1);
-        counters.receive_waits += 1;
     }
 
     /// A part of the payload is to be placed there.
@@ -140,22 +151,22 @@ impl QueuePair {
             return all;
         };
         let mut scratch = core::mem::take(&mut shared.scratch);
+        let mut failure = self.unpark((shared, &mut scratch), &mut stream, memory).err();
         let mut inbound = Inbound { shared, scratch: &mut scratch, slices, memory };
-        let mut failure = None;
         while failure.is_none() && self.takes() {
-            let before = (cursor, stream.rx.deframer.clone(), stream.rx.after_write);
+            let before = (cursor, stream.rx.deframer.clone());
             match self.next(&mut inbound, &mut stream, &mut cursor) {
+                Ok(Next::Taken) if inbound.is_full() => {
+                    failure = self.settle(&mut inbound, &mut stream).err();
+                }
+                Ok(Next::Taken) => {}
+                Ok(Next::Partial) => break,
                 // It is as if it had not come yet: there is nothing of it but its FPDU.
-                Err(_) if self.is_waiting => {
-                    (cursor, stream.rx.deframer, stream.rx.after_write) = before;
+                Ok(Next::NoRoom) => {
+                    (cursor, stream.rx.deframer) = before;
                     inbound.uncount();
                     break;
                 }
-                Ok(true) if inbound.is_full() => {
-                    failure = self.settle(&mut inbound, &mut stream).err();
-                }
-                Ok(true) => {}
-                Ok(false) => break,
                 Err(found) => failure = Some(found),
             }
         }
@@ -166,6 +177,8 @@ impl QueuePair {
             self.fail(shared, &mut stream, failure);
         }
         self.check_overrun(shared, &mut stream);
+        self.is_waiting = !stream.rx.parked.is_empty();
+        shared.counters.receive_waits += u64::from(self.is_waiting);
         if !self.takes() {
             // RFC 5040 section 5.4: what comes after a Terminate, or an error, is not looked at.
             shared.counters.discarded_bytes += cursor.left as u64;
@@ -180,41 +193,65 @@ impl QueuePair {
         matches!(self.state, State::Rts | State::Sqd)
     }
 
-    /// The next FPDU; `false` if it is not all there.
+    /// Takes the next FPDU, if it is all there.
     fn next<M: Memory>(
         &mut self,
         inbound: &mut Inbound<'_, M>,
         stream: &mut Stream,
         cursor: &mut Cursor,
-    ) -> Result<bool, Failure> {
+    ) -> Result<Next, Failure> {
         let spans = &mut inbound.scratch.spans;
         spans.clear();
         if !stream.rx.deframer.next(inbound.slices, cursor, spans)? {
-            return Ok(false);
+            return Ok(Next::Partial);
         }
         inbound.shared.counters.fpdus_in += 1;
         inbound.shared.counters.fpdus_in_pieces += u64::from(spans.len() != 1);
         let len: usize = spans.iter().map(|span| span.len as usize).sum();
         let first = spans.first().map_or(&[][..], |span| span.of(inbound.slices));
         if first.len() >= len.min(SMALL) {
-            self.segment(inbound, stream, first, len)?;
-        } else {
-            let mut bytes = [0; SMALL];
-            let mut have = 0;
-            for span in spans.iter() {
-                let from = span.of(inbound.slices);
-                let more = from.len().min(SMALL - have);
-                bytes[have..have + more].copy_from_slice(&from[..more]);
-                have += more;
-            }
-            self.segment(inbound, stream, &bytes[..have], len)?;
+            return self.segment_or_park(inbound, stream, first, len);
         }
-        Ok(true)
+        let mut bytes = [0; SMALL];
+        let mut have = 0;
+        for span in spans.iter() {
+            let from = span.of(inbound.slices);
+            let more = from.len().min(SMALL - have);
+            bytes[have..have + more].copy_from_slice(&from[..more]);
+            have += more;
+        }
+        self.segment_or_park(inbound, stream, &bytes[..have], len)
+    }
+
+    /// A segment, which waits if it finds no receive, or is behind others that do and no response.
+    #[inline]
+    fn segment_or_park<M: Memory>(
+        &mut self,
+        inbound: &mut Inbound<'_, M>,
+        stream: &mut Stream,
+        bytes: &[u8],
+        len: usize,
+    ) -> Result<Next, Failure> {
+        let (is_behind, order) = (!stream.rx.parked.is_empty(), stream.rx.order);
+        let parked = if is_behind && !is_response(bytes) {
+            self.park(inbound, stream)
+        } else {
+            self.is_waiting = false;
+            let taken = self.segment(inbound, stream, bytes, len);
+            if is_behind || self.is_waiting {
+                stream.rx.order = order;
+            }
+            if !self.is_waiting {
+                return taken.map(|()| Next::Taken);
+            }
+            self.park(inbound, stream)
+        };
+        Ok(if parked { Next::Taken } else { Next::NoRoom })
     }
 
     /// A segment of `len` bytes that begins with `bytes`.
     #[inline]
-    fn segment<M: Memory>(
+    pub(super) fn segment<M: Memory>(
         &mut self,
         inbound: &mut Inbound<'_, M>,
         stream: &mut Stream,

@@ -31,6 +31,7 @@ mod fail;
 mod inbound;
 mod outbound;
 mod outstanding;
+mod parked;
 mod post;
 mod select;
 mod sending;
@@ -49,6 +50,7 @@ use stream::Stream;
 
 pub use close::Close;
 pub use outbound::Transmitted;
+pub use parked::PARKED_MAX;
 pub use state::State;
 
 /// What a queue pair is made with.

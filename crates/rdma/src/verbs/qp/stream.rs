@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use super::close::Close;
 use super::outstanding::Outstanding;
+use super::parked::Parked;
 use super::sending::Current;
 use crate::ddp::sequence::Sequence;
 use crate::ddp::{QUEUES, Untagged};
@@ -39,18 +40,26 @@ pub(super) struct Rx {
     pub(super) lost: Vec<u64>,
     /// The elements of the receive at hand.
     pub(super) sges: Vec<Sge>,
-    /// A tagged message that has begun and not ended.
-    pub(super) tagged: Option<Opcode>,
-    /// Bytes of the write that is coming, or was the last message.
-    pub(super) written: u64,
-    /// The last message was a write.
-    pub(super) after_write: bool,
+    pub(super) order: InOrder,
+    /// What waits for a receive.
+    pub(super) parked: Parked,
     /// The ready message that the initiator sends first, until it has come.
     pub(super) rtr: Option<Rtr>,
     /// Nothing has come yet.
     pub(super) is_new: bool,
     /// Most requests at once.
     pub(super) ird: usize,
+}
+
+/// What the next message is judged by: those before it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct InOrder {
+    /// A tagged message that has begun and not ended.
+    pub(super) tagged: Option<Opcode>,
+    /// Bytes of the write that is coming, or was the last message.
+    pub(super) written: u64,
+    /// The last message was a write.
+    pub(super) after_write: bool,
 }
 
 /// A receive that a message is coming for.
@@ -124,9 +133,8 @@ impl Stream {
                 incoming: None,
                 lost: Vec::new(),
                 sges: Vec::with_capacity(sges),
-                tagged: None,
-                written: 0,
-                after_write: false,
+                order: InOrder::default(),
+                parked: Parked::default(),
                 rtr: rtr.filter(|_| is_responder),
                 is_new: true,
                 ird,

@@ -21,15 +21,15 @@ impl QueuePair {
         header: &Tagged,
     ) -> Result<(), Failure> {
         // RFC 5041 section 5.3: segments of a message come one behind the other.
-        if stream.rx.tagged.is_some_and(|opcode| opcode != segment.opcode) {
+        if stream.rx.order.tagged.is_some_and(|opcode| opcode != segment.opcode) {
             return Err(segment.refuse(Cause::Operation(Operation::Opcode)));
         }
-        let begins = stream.rx.tagged.is_none();
+        let begins = stream.rx.order.tagged.is_none();
         match segment.opcode {
             Opcode::Write => self.write(inbound, stream, segment, header, begins)?,
             _ => self.read_response(inbound, stream, segment, header)?,
         }
-        stream.rx.tagged = (!header.last).then_some(segment.opcode);
+        stream.rx.order.tagged = (!header.last).then_some(segment.opcode);
         Ok(())
     }
 
@@ -55,9 +55,9 @@ impl QueuePair {
             let part = Part { skip, len, is_last: header.last, owner: Owner::Peer };
             inbound.put(part, granted);
         }
-        let before = if begins { 0 } else { stream.rx.written };
-        stream.rx.written = before.saturating_add(len as u64);
-        stream.rx.after_write = true;
+        let before = if begins { 0 } else { stream.rx.order.written };
+        stream.rx.order.written = before.saturating_add(len as u64);
+        stream.rx.order.after_write = true;
         Ok(())
     }
 
@@ -69,7 +69,7 @@ impl QueuePair {
         segment: &Segment<'_>,
         header: &Tagged,
     ) -> Result<(), Failure> {
-        stream.rx.after_write = false;
+        stream.rx.order.after_write = false;
         // RFC 5040 section 7.2: a response that was not asked for.
         let (index, read) =
             stream.oldest_read().ok_or(segment.refuse(Cause::Operation(Operation::Opcode)))?;

@@ -26,14 +26,14 @@ impl QueuePair {
         header: &Untagged,
         is_first: bool,
     ) -> Result<(), Failure> {
-        let after_write = core::mem::take(&mut stream.rx.after_write);
+        let after_write = core::mem::take(&mut stream.rx.order.after_write);
         match segment.opcode {
             Opcode::ReadRequest => self.read_request(inbound, stream, segment, header),
             Opcode::AtomicRequest => self.atomic_request(inbound, stream, segment, header),
             Opcode::AtomicResponse => self.atomic_response(inbound, stream, segment, header),
             Opcode::Terminate => self.terminate(inbound, stream, segment, header),
             Opcode::Immediate | Opcode::ImmediateSolicited => {
-                let written = if after_write { stream.rx.written } else { 0 };
+                let written = if after_write { stream.rx.order.written } else { 0 };
                 self.immediate(inbound, stream, segment, header, is_first, written)
             }
             _ => self.send(inbound, stream, segment, header, is_first),

@@ -6,6 +6,8 @@
  *   words    no word that a peer writes is seen in part: of private memory, and of memory by file
  *   atomics  a read shows nothing of an atomic operation behind it
  *   numbers  numbers of queue pairs have 24 bits
+ *   late     a receive is posted when something else has completed that comes behind its message
+ *   busy     a thread posts without pause while another has requests to the device
  *   writes   writes of 64 KB one after the other, until it is killed */
 #include "itself.h"
 
@@ -143,6 +145,64 @@ static void numbers(int count)
 	disconnect();
 }
 
+static void late(int count)
+{
+	for (uses_srq = 0; uses_srq < 2; uses_srq++) {
+		connect_both();
+		for (int i = 0; i < count; i++) {
+			struct ibv_send_wr wr = { .opcode = IBV_WR_SEND }, *bad;
+			struct ibv_sge own = sge(&far, 0, 64), into = sge(&far, 4096, 64);
+			memset(near.buffer, i, 64);
+			CHECK(status(&wr, sge(&near, 0, 64)) == IBV_WC_SUCCESS);
+			struct ibv_send_wr read = remote(IBV_WR_RDMA_READ, (uintptr_t)near.buffer, near.mr->rkey);
+			read.sg_list = &own;
+			read.num_sge = 1;
+			read.send_flags = IBV_SEND_SIGNALED;
+			CHECK(ibv_post_send(far.id->qp, &read, &bad) == 0);
+			struct ibv_wc wc = next(&far);
+			if (wc.status != IBV_WC_SUCCESS || wc.opcode != IBV_WC_RDMA_READ) {
+				printf("round %d: %s, operation %d\n", i, ibv_wc_status_str(wc.status), wc.opcode);
+				exit(1);
+			}
+			receive(&far, i, &into, 1);
+			wc = next(&far);
+			CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RECV && wc.wr_id == (uint64_t)i);
+			CHECK(memcmp(far.buffer + 4096, near.buffer, 64) == 0 && far.buffer[63] == (unsigned char)i);
+		}
+		disconnect();
+	}
+	uses_srq = 0;
+}
+
+static int is_over;
+
+static void *post_on(void *of)
+{
+	struct ibv_sge from = sge(&near, 0, 64);
+	for (int i = 1; !__atomic_load_n(&is_over, __ATOMIC_ACQUIRE); i++) {
+		struct ibv_send_wr wr = remote(IBV_WR_RDMA_WRITE, (uintptr_t)far.buffer, far.mr->rkey);
+		wr.send_flags = IBV_SEND_INLINE | (i % 8 == 0 ? IBV_SEND_SIGNALED : 0);
+		post(&wr, &from, 1);
+		if (i % 8 == 0)
+			CHECK(next(&near).status == IBV_WC_SUCCESS);
+	}
+	return of;
+}
+
+static void busy(int count)
+{
+	pthread_t thread;
+	connect_both();
+	CHECK(pthread_create(&thread, NULL, post_on, NULL) == 0);
+	for (int i = 0; i < count; i++) {
+		struct ibv_mr *mr = ibv_reg_mr(near.pd, near.buffer, 4096, ALL);
+		CHECK(mr && ibv_dereg_mr(mr) == 0);
+	}
+	__atomic_store_n(&is_over, 1, __ATOMIC_RELEASE);
+	CHECK(pthread_join(thread, NULL) == 0);
+	disconnect();
+}
+
 static void writes(void)
 {
 	connect_both();
@@ -163,6 +223,10 @@ int main(int argc, char **argv)
 		atomics(count);
 	else if (strcmp(argv[2], "numbers") == 0)
 		numbers(count);
+	else if (strcmp(argv[2], "late") == 0)
+		late(count);
+	else if (strcmp(argv[2], "busy") == 0)
+		busy(count);
 	else
 		writes();
 	printf("all\n");

@@ -34,6 +34,17 @@ fn numbers_of_queue_pairs_have_24_bits() {
     case("numbers", 100);
 }
 
+/// A program may wait for a read of its own before it posts the receive for what has come before the response.
+#[test]
+fn a_response_passes_a_message_that_waits_for_a_receive() {
+    case("late", 100);
+}
+
+#[test]
+fn posts_without_pause_keep_the_device_from_no_request() {
+    case("busy", 200);
+}
+
 /// FPDUs and messages that the host's device has sent.
 fn sent(host: &Host) -> [u64; 2] {
     let told = host.output(&mut as_user(&["rdma", "stats", "--json"]));

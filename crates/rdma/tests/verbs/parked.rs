@@ -1,0 +1,116 @@
+//! Messages that wait for a receive (receiver not ready, as programs of InfiniBand know it), and what passes them.
+
+use rdma::Status;
+use rdma::rdmap::Opcode;
+use rdma::rdmap::atomic::Operation;
+use rdma::verbs::{PARKED_MAX, State, Work};
+
+use super::raw::{alone, untagged};
+use crate::world::{BASE, Pair, Setup};
+
+/// A program may wait for a read or an atomic operation of its own before it posts the receive for what its peer has sent.
+#[test]
+fn responses_pass_messages_that_wait() {
+    for markers in [false, true] {
+        let mut setup = Setup { emss: 200, ..Setup::default() };
+        setup.config.markers = markers;
+        let mut pair = Pair::ready_with(&setup);
+        pair.b.rnic.let_wait(pair.b.qp, true);
+        pair.a.bytes(0, 600).fill(7);
+        let (sge, into) = (pair.a.sge(0, 600), pair.b.sge(1000, 600));
+        let stag = pair.a.stag;
+        pair.a.send(1, &[sge]);
+        let bytes = pair.a.transmit(1 << 16);
+        pair.b.feed_all(&bytes);
+        assert!(pair.b.rnic.is_waiting(pair.b.qp));
+        // A read of several segments, and an atomic operation.
+        pair.b.post(11, Work::Read { stag, offset: BASE }, &[into]);
+        let operation = Operation::fetch_add(1);
+        pair.b.post(12, Work::Atomic { stag, offset: BASE + 4096, operation }, &[pair.b.sge(0, 8)]);
+        // What the peer sends meanwhile waits as well.
+        pair.a.post(2, Work::Write { stag: pair.b.stag, offset: BASE + 3000 }, &[sge]);
+        pair.pump();
+        assert_eq!(pair.b.sent(), [(11, Status::Success), (12, Status::Success)]);
+        assert_eq!((pair.b.bytes(1000, 600)[599], pair.b.bytes(3000, 1)[0]), (7, 0));
+        assert!(pair.b.rnic.is_waiting(pair.b.qp) && pair.b.received().is_empty());
+        let before = pair.b.rnic.waits_since(pair.b.qp);
+        let receive = pair.b.sge(5000, 600);
+        pair.b.receive(70, &[receive]);
+        pair.b.feed_all(&[]);
+        assert_eq!(pair.b.received(), [(70, Status::Success)]);
+        assert!(!pair.b.rnic.is_waiting(pair.b.qp));
+        assert_ne!(pair.b.rnic.waits_since(pair.b.qp), before);
+        assert_eq!((pair.b.bytes(5000, 600)[599], pair.b.bytes(3000, 600)[599]), (7, 7));
+    }
+}
+
+/// The immediate data that follow a write are told with its length, whatever has passed them.
+#[test]
+fn a_response_between_changes_nothing_of_what_waits() {
+    let mut pair = Pair::ready();
+    pair.b.rnic.let_wait(pair.b.qp, true);
+    let (sge, stag) = (pair.a.sge(0, 40), pair.b.stag);
+    let immediate = Work::WriteImmediate { stag, offset: BASE, immediate: [1, 2, 3, 4] };
+    pair.a.post(1, immediate, &[sge]);
+    let bytes = pair.a.transmit(1 << 16);
+    pair.b.feed_all(&bytes);
+    pair.b.post(11, Work::Read { stag: pair.a.stag, offset: BASE }, &[pair.b.sge(100, 8)]);
+    pair.pump();
+    assert_eq!(pair.b.sent(), [(11, Status::Success)]);
+    pair.b.receive(70, &[]);
+    pair.b.feed_all(&[]);
+    let done = pair.b.poll(pair.b.receive_cq);
+    assert_eq!((done.len(), done[0].len, done[0].immediate), (1, 40, Some([1, 2, 3, 4])));
+}
+
+/// RFC 5042: a peer does not make grow what is kept.
+#[test]
+fn no_more_waits_than_there_is_room_for() {
+    let mut host = alone();
+    host.rnic.let_wait(host.qp, true);
+    let payload = [5; 1000];
+    let message = |msn| untagged(Opcode::Send, true, msn, 0, &payload);
+    let mut kept = 0;
+    for msn in 1.. {
+        host.feed(&message(msn), usize::MAX);
+        if !host.held.is_empty() {
+            break;
+        }
+        assert!(!host.rnic.is_full(host.qp));
+        kept += 1;
+    }
+    assert!(host.rnic.is_full(host.qp) && host.rnic.is_waiting(host.qp));
+    assert!((PARKED_MAX - 1018 - 1018..=PARKED_MAX).contains(&(kept * 1018)), "{kept}");
+    assert!(host.held.len() < 1100);
+    // With receives all of them come, in their order, and what was held behind them.
+    let mut all = Vec::new();
+    for id in 0..=kept as u64 {
+        let into = host.sge(0, 1000);
+        host.receive(id, &[into]);
+        host.feed(&[], usize::MAX);
+        all.extend(host.received());
+    }
+    assert_eq!(all, (0..=kept as u64).map(|id| (id, Status::Success)).collect::<Vec<_>>());
+    assert!(host.held.is_empty() && !host.rnic.is_waiting(host.qp) && !host.rnic.is_full(host.qp));
+    assert_eq!(host.state(), State::Rts);
+}
+
+/// Nothing is left of what waits when its stream ends.
+#[test]
+fn what_waits_ends_with_its_stream() {
+    for by_modify in [false, true] {
+        let mut host = alone();
+        host.rnic.let_wait(host.qp, true);
+        host.feed_all(&untagged(Opcode::Send, true, 1, 0, b"one"));
+        host.feed_all(&untagged(Opcode::Send, true, 2, 0, b"two"));
+        assert!(host.rnic.is_waiting(host.qp));
+        if by_modify {
+            host.rnic.modify(host.qp, State::Err).unwrap();
+        } else {
+            host.rnic.stream_ended(host.qp);
+        }
+        assert!(!host.rnic.is_waiting(host.qp) && !host.rnic.is_full(host.qp));
+        host.receive(1, &[]);
+        assert_eq!(host.received(), [(1, Status::Flushed)]);
+    }
+}
