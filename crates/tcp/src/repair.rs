@@ -302,7 +302,7 @@ impl Repair {
             recovery_point: una,
             duplicates: 0,
             reordering: false,
-            reorder_steps: 0,
+            reorder_window: 0,
         }
     }
 

@@ -48,7 +48,7 @@ fn as_it_comes_back(before: &Snapshot) -> Snapshot {
     after.control.recovery = RecoveryState::Open;
     after.control.recovery_point = send.una;
     (after.control.duplicates, after.control.reordering) = (0, false);
-    after.control.reorder_steps = 0;
+    after.control.reorder_window = 0;
     after
 }
 

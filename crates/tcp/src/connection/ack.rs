@@ -24,6 +24,8 @@ pub(crate) struct Delivery {
     /// Send times of the last record that was acknowledged by number, and of the last by SACK.
     pub(crate) by_number: Option<Nanos>,
     pub(crate) by_sack: Option<(Nanos, Seq)>,
+    /// When it came.
+    pub(crate) now: Nanos,
     /// Now, less the shortest round-trip time: what was sent again later cannot have been acknowledged yet.
     pub(crate) round_trip_ago: Nanos,
     /// When the last of the records that were sent once was sent.
@@ -44,6 +46,10 @@ pub(crate) struct Delivery {
     pub(crate) echo: bool,
     /// Timestamp echoed, if there is one.
     pub(crate) ts_echo: Option<u32>,
+    /// Milliseconds of our clock when the echoed timestamp was sent; `None` if that is unknown.
+    pub(crate) echo_sent: Option<u32>,
+    /// Time from a retransmission to the arrival of the first transmission, the longest, and the sequence number.
+    pub(crate) late: Option<(Nanos, Seq)>,
     /// Of `bytes`, those that duplicate acknowledgments stood for already, where there is no SACK.
     pub(crate) counted: u32,
     /// The end of an MTU probe, if one was delivered.
@@ -57,7 +63,9 @@ impl Delivery {
             self.probe = Some(record.end);
         }
         self.add_for_rack(record, by_sack);
-        if !record.retransmitted {
+        if record.retransmitted {
+            self.add_late(record, by_sack);
+        } else {
             self.once = Some(self.once.map_or(record.at, |at| at.max(record.at)));
             if self.once_end.is_none_or(|end| record.end.after(end)) {
                 self.once_end = Some(record.end);
@@ -70,6 +78,21 @@ impl Delivery {
 }
 
 impl Delivery {
+    /// Notes how late a first transmission is, if the acknowledgment proves that it and not the retransmission has arrived:
+    /// it echoes a timestamp from before the retransmission (RFC 3522), or comes sooner than any round trip after it. The
+    /// echo belongs to what is acknowledged by number (RFC 7323 section 4.3).
+    fn add_late(&mut self, record: &Sent, by_sack: bool) {
+        let sent = (record.at / 1_000_000) as u32;
+        let by_echo =
+            !by_sack && self.echo_sent.is_some_and(|echo| (echo.wrapping_sub(sent) as i32) < 0);
+        if by_echo || record.at > self.round_trip_ago {
+            let late = self.now.saturating_sub(record.at);
+            if self.late.is_none_or(|(longest, _)| late > longest) {
+                self.late = Some((late, record.start));
+            }
+        }
+    }
+
     /// RFC 8985 section 6.2, step 2, for each segment that is newly delivered. An acknowledgment that comes
     /// sooner than any round trip after a retransmission is for the first transmission.
     fn add_for_rack(&mut self, record: &Sent, by_sack: bool) {
@@ -108,6 +131,8 @@ impl Connection {
             advanced: ack.after(una),
             echo: self.hot.bits.ecn() && segment.flags.any(Flags::ECE),
             ts_echo: segment.options.timestamps.map(|timestamps| timestamps.echo.0),
+            echo_sent: self.time_of_echo(segment),
+            now: context.now,
             round_trip_ago: context.now.saturating_sub(self.rtt.min),
             ..Delivery::default()
         };
@@ -142,6 +167,13 @@ impl Connection {
         if delivery.advanced {
             self.after_advance(context.now);
         }
+    }
+
+    /// Milliseconds of our clock when the timestamp was sent that a segment echoes.
+    fn time_of_echo(&self, segment: &Segment<'_>) -> Option<u32> {
+        let echo = segment.options.timestamps.filter(|_| self.hot.bits.timestamps())?.echo.0;
+        // The clock of a connection that came from another host may still be put ahead.
+        (echo != 0 && self.first_timestamp.is_none()).then(|| echo.wrapping_sub(self.hot.ts_offset))
     }
 
     /// An acknowledgment while nothing is in flight: all that it can do is open the window.

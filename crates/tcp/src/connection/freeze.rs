@@ -56,7 +56,7 @@ impl Connection {
                 recovery_point: self.recovery.point,
                 duplicates: self.recovery.duplicates,
                 reordering: self.recovery.reordering,
-                reorder_steps: self.recovery.reorder_steps,
+                reorder_window: self.recovery.reorder_window,
             },
             timers: self.timers(now),
             socket_options: SocketOptions {
@@ -347,7 +347,7 @@ impl Connection {
         self.recovery.point = control.recovery_point;
         self.recovery.duplicates = control.duplicates;
         self.recovery.reordering = control.reordering;
-        self.recovery.reorder_steps = control.reorder_steps;
+        self.recovery.reorder_window = control.reorder_window;
     }
 
     fn take_timers(&mut self, timers: &Timers, now: Nanos) {

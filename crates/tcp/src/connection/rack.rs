@@ -12,6 +12,10 @@ use crate::snapshot::RecoveryState;
 
 /// Recoveries for which a wider reordering window lasts (RFC 8985 section 6.2, step 4).
 const PERSIST: u8 = 16;
+/// Bound of the reordering window, in smoothed round-trip times. RFC 8985 section 6.2 recommends one. But the segments of
+/// a burst are acknowledged in the order of their delays, and the smoothed time follows within some ten of them: while the
+/// first are acknowledged it is far below the average.
+const BOUND: Nanos = 2;
 
 impl Connection {
     /// Steps 2 and 3 of RFC 8985 section 6.2: the latest segment delivered, and whether segments were
@@ -55,8 +59,12 @@ impl Connection {
                 return 0;
             }
         }
-        let steps = Nanos::from(recovery.reorder_steps) + 1;
-        (steps * (self.rtt.min / 4)).min(self.rtt.srtt)
+        self.widest_window().min(self.rtt.srtt.saturating_mul(BOUND))
+    }
+
+    /// The same without its bound.
+    fn widest_window(&self) -> Nanos {
+        self.recovery.reorder_window.max(self.rtt.min / 4)
     }
 
     /// Step 5: what was sent more than the reordering window before what was delivered is lost. Returns newly
@@ -99,6 +107,31 @@ impl Connection {
         }
     }
 
+    /// Widens the reordering window if a first transmission arrived after it had been taken for lost. The window was too
+    /// short by the time since then; as others will be later still, it grows by twice as much and by the step of RFC
+    /// 8985. That document (section 6.2, step 4) knows D-SACK only, and takes one step for each round trip with a D-SACK,
+    /// up to the smoothed round trip: on a path with much jitter that never suffices.
+    pub(crate) fn on_late_original(&mut self, delivery: &Delivery) {
+        let Some((late, seq)) = delivery.late else { return };
+        // A time-out gives segments up without regard to the window, and a tail probe gives up nothing.
+        let recovery = &self.recovery;
+        let is_new = recovery.duplicate_round.is_none_or(|round| !seq.before(round));
+        if recovery.state == RecoveryState::Recovery && is_new {
+            let wider = self.reorder_window() + 2 * late + self.rtt.min / 4;
+            self.widen_reorder_window(wider);
+        }
+    }
+
+    /// Widens the reordering window for the next [`PERSIST`] recoveries. Segments that were sent before have no further
+    /// effect on it: they were judged by the window as it was (RACK.dsack_round).
+    fn widen_reorder_window(&mut self, window: Nanos) {
+        let recovery = &mut self.recovery;
+        recovery.duplicate_round = Some(self.hot.snd_nxt);
+        recovery.reordering = true;
+        recovery.reorder_window = recovery.reorder_window.max(window).min(LONGEST);
+        recovery.reorder_persist = PERSIST;
+    }
+
     /// A D-SACK: our retransmission was needless, and reordering may be wider than thought (step 4).
     pub(crate) fn on_duplicate_report(&mut self, delivery: &Delivery) {
         let Some(block) = delivery.duplicate else { return };
@@ -112,12 +145,10 @@ impl Connection {
             self.recovery.tlp_end = None;
             return;
         }
-        let recovery = &mut self.recovery;
-        if recovery.duplicate_round.is_none_or(|round| !una.before(round)) {
-            recovery.duplicate_round = Some(self.hot.snd_nxt);
-            recovery.reordering = true;
-            recovery.reorder_steps = recovery.reorder_steps.saturating_add(1);
-            recovery.reorder_persist = PERSIST;
+        let round = self.recovery.duplicate_round;
+        if round.is_none_or(|round| !una.before(round) && !block.start.before(round)) {
+            let wider = self.widest_window() + self.rtt.min / 4;
+            self.widen_reorder_window(wider.min(self.rtt.srtt));
         }
     }
 

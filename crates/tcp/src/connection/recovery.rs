@@ -51,8 +51,8 @@ pub(crate) struct Recovery {
     pub(crate) rack_rtt: Nanos,
     pub(crate) fack: Seq,
     pub(crate) reordering: bool,
-    /// RACK.reo_wnd_mult, less one.
-    pub(crate) reorder_steps: u8,
+    /// RACK.reo_wnd as it was learnt; 0 as long as the first one, a quarter of the shortest round trip, has sufficed.
+    pub(crate) reorder_window: Nanos,
     /// RACK.reo_wnd_persist.
     pub(crate) reorder_persist: u8,
     /// RACK.dsack_round.
@@ -69,6 +69,7 @@ impl Connection {
         self.recovery.frto_new = false;
         self.count_duplicates(delivery);
         self.update_rack(delivery, now);
+        self.on_late_original(delivery);
         self.on_duplicate_report(delivery);
         self.on_tail_probe_ack(delivery, now);
         self.on_probe_result(delivery);
@@ -223,7 +224,7 @@ impl Connection {
         if self.recovery.reorder_persist > 0 {
             self.recovery.reorder_persist -= 1;
         } else {
-            self.recovery.reorder_steps = 0;
+            self.recovery.reorder_window = 0;
         }
     }
 
@@ -366,12 +367,19 @@ impl Connection {
             RecoveryState::Recovery => self.reduce_proportionally(delivery, lost),
             RecoveryState::Marked => {}
             RecoveryState::Open | RecoveryState::Loss => {
-                if delivery.bytes == 0 || !delivery.advanced {
+                // RFC 5681 section 3.1 counts bytes that are acknowledged by number. Where most segments are overtaken,
+                // most bytes are delivered by SACK first (tcp_may_raise_cwnd in Linux).
+                let counts = delivery.advanced || self.recovery.reorder_window > 0;
+                let bytes = if counts { self.newly_delivered(delivery) } else { 0 };
+                // An acknowledgment by number ends a wait for the slowest segment. HyStart++ looks for the shortest
+                // delay of a round, and needs those that SACK shows.
+                let measures = delivery.rtt.is_some() && self.window.in_slow_start();
+                if bytes == 0 && !measures {
                     return;
                 }
                 let acked = Acked {
                     now,
-                    bytes: self.newly_delivered(delivery),
+                    bytes,
                     srtt: self.rtt.srtt,
                     rtt: delivery.rtt,
                     in_flight: delivery.in_flight,

@@ -19,7 +19,7 @@ use crate::{Algorithm, Keepalive, State};
 pub const MAGIC: [u8; 4] = *b"wtcp";
 
 /// Version of the format.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// Bytes before the fields: magic, version and length.
 const HEAD: usize = 10;
@@ -159,7 +159,7 @@ record!(Control {
     recovery_point,
     duplicates,
     reordering,
-    reorder_steps,
+    reorder_window,
 });
 record!(Timers { retransmit, tail_probe, reorder, persist, delayed_ack, keepalive, time_wait });
 record!(Moment {

@@ -159,8 +159,8 @@ pub struct Control {
     pub duplicates: u32,
     /// Reordering was seen (RFC 8985 section 6.2).
     pub reordering: bool,
-    /// Multiple of a quarter of the smallest round trip that reordering is waited for.
-    pub reorder_steps: u8,
+    /// How long reordering is waited for, as far as that was learnt (RACK.reo_wnd); 0 if it was not.
+    pub reorder_window: Nanos,
 }
 
 /// Which kind of loss recovery a connection is in.

@@ -102,7 +102,8 @@ impl Snapshot {
             && self.receive.ts_recent.1 <= TIME_MAX
             && self.socket_options.user_timeout <= USER_TIMEOUT_MAX;
         let round_trip = &self.round_trip;
-        let round_trips = [round_trip.srtt, round_trip.rttvar, round_trip.min, moment.rack_rtt];
+        let [srtt, rttvar, min] = [round_trip.srtt, round_trip.rttvar, round_trip.min];
+        let round_trips = [srtt, rttvar, min, moment.rack_rtt, self.control.reorder_window];
         holds(bounded && round_trips.iter().all(|time| *time <= RTT_MAX), SnapshotError::Time)?;
         match self.socket_options.keepalive {
             Some(Keepalive { idle, interval, .. }) => {

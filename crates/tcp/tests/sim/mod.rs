@@ -10,6 +10,7 @@ mod app;
 mod attack;
 mod frame;
 mod host;
+mod jitter;
 mod kept;
 mod plan;
 mod run;

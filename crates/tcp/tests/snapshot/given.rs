@@ -105,7 +105,7 @@ pub(crate) fn snapshot(seed: u64) -> Snapshot {
         recovery_point: send.una + draw.up_to(in_flight),
         duplicates: draw.up_to(5),
         reordering: draw.flag(),
-        reorder_steps: draw.up_to(20) as u8,
+        reorder_window: u64::from(draw.up_to(u32::MAX)),
     };
     let moment = moment(draw, (state, path_mtu), &send, &receive);
     Snapshot {
