@@ -184,7 +184,7 @@ fn a_server_with_threads_runs_on_the_nic() {
         });
     }
     assert!(wait_until(|| up.counter("handoff", "handoffs") == 12), "not all were handed off");
-    assert!(up.counter("handoff_commands", "ch_nic_send") > 12);
+    assert!(wait_until(|| up.counter("handoff_commands", "ch_nic_send") > 12));
     let lasting = lasting_refusals(&up.hosts, HOST);
     assert!(lasting.is_empty(), "{lasting:?}");
     up.nothing_went_wrong();
@@ -308,7 +308,9 @@ fn connections_go_to_and_fro_by_hand() {
     });
     assert!(all_are, "{}", listed());
     streams.iter().for_each(|stream| echoes(stream, &bytes(1000, 51)));
-    assert!(up.counter("handoff", "handoffs") > 4 && up.counter("handoff", "restored") > 1);
+    let are_counted =
+        || up.counter("handoff", "handoffs") > 4 && up.counter("handoff", "restored") > 1;
+    assert!(wait_until(are_counted), "not often enough");
     streams.into_iter().for_each(ends);
     up.nothing_went_wrong();
 }

@@ -286,7 +286,7 @@ fn another_program_gets_its_connections_from_the_kernel() {
         let _server = serve(&up.hosts, "at_accept", &[ECHOES, DOES].concat());
         let before = restored(&up);
         goes_back(&up, &before, does(&up, what), Some("exec"));
-        assert_eq!(up.counter("handoff_restored", "exec"), count);
+        assert!(wait_until(|| up.counter("handoff_restored", "exec") == count), "{what}");
     }
     up.nothing_went_wrong();
 }

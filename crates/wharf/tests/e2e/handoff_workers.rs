@@ -114,7 +114,9 @@ fn connections_whose_packets_change_queues_go_to_and_fro() {
         });
     }
     all.into_iter().for_each(ends);
-    assert!(up.counter("handoff", "handoffs") > 8 && up.counter("handoff", "restored") > 8);
+    let are_counted =
+        || up.counter("handoff", "handoffs") > 8 && up.counter("handoff", "restored") > 8;
+    assert!(wait_until(are_counted), "not often enough");
     assert!(have_strayed(), "no packet came by another queue");
     strays_arrive(&up);
     up.nothing_went_wrong();

@@ -69,6 +69,7 @@ fn stats_say_what_was_merged_and_cut() {
         assert_eq!(up.counter("lro", "merged"), 0);
         transfer(&up.hosts, Ip::V4, Direction::In, 16 << 20);
         transfer(&up.hosts, Ip::V6, Direction::Out, 16 << 20);
+        up.all_counted();
         // Every byte of payload is in a frame, and most frames are in an aggregate.
         let (frames, bytes) = (up.counter("wire", "rx_packets"), up.counter("wire", "rx_bytes"));
         assert!(bytes > 16 << 20 && frames > (16 << 20) / 1500, "{frames} frames, {bytes} bytes");

@@ -204,5 +204,6 @@ fn what_nobody_reads_waits_and_a_reset_goes_on() {
         drop(behind);
         assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0, "more came than was sent");
     }
-    assert!(stage.counter("handoff", "spliced_bytes") > 1 << 20, "{:?}", stage.counters());
+    let are_moved = || stage.counter("handoff", "spliced_bytes") > 1 << 20;
+    assert!(wait_until(are_moved), "{:?}", stage.counters());
 }
