@@ -13,6 +13,7 @@
 //! | `table`, `pool` | what each descriptor is, and where that lies |
 //! | `own` | descriptors of the layer's own |
 //! | `sharers` | which processes have a connection, after fork(2) |
+//! | `vfork` | children that have this process's memory, and descriptors of their own |
 //! | `session` | each wharf: its socket, its memory, its rings of commands; which there are |
 //! | `lock` | a lock that knows its thread |
 //! | `cancel` | threads that are cancelled |
@@ -44,3 +45,4 @@ mod session;
 mod sharers;
 mod table;
 mod trap;
+mod vfork;

@@ -8,6 +8,7 @@ use libc::{c_int, c_uint};
 
 use crate::os;
 use crate::table::{self, OWN_MAX, Word};
+use crate::vfork;
 
 /// In a place: that is free; the descriptor was closed where the layer did not see it. Else it is the number and one more.
 const FREE: i32 = 0;
@@ -45,6 +46,11 @@ impl Own {
     /// This descriptor is one from now on, by a high number. If there is no place for it, it is closed.
     pub(crate) fn new(fd: c_int) -> Own {
         if fd < 0 {
+            return NONE;
+        }
+        if !vfork::is_own() {
+            // The parent, whose memory this is, does not have it.
+            os::close(fd);
             return NONE;
         }
         let errno = os::errno();

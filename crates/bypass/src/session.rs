@@ -4,7 +4,7 @@ mod nics;
 mod numbers;
 mod told;
 
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use handoff::command::{NicCommand, OsCommand};
 use handoff::policy::Policy;
@@ -23,7 +23,7 @@ use self::numbers::Numbers;
 use crate::lock::Lock;
 use crate::own::{self, Own};
 use crate::policy::Policies;
-use crate::{names, os};
+use crate::{names, os, vfork};
 
 /// See the module's documentation. It lives as long as the process, or until that forks.
 pub(crate) struct Session {
@@ -87,8 +87,6 @@ const OFFERS_MAX: u64 = 16;
 
 /// Sessions so far.
 static BEGUN: AtomicU32 = AtomicU32::new(0);
-/// The process, since it was loaded or forked.
-static PROCESS: AtomicI32 = AtomicI32::new(0);
 
 /// How often it is looked at most whether a wharf that is stopping has gone, in nanoseconds.
 const LOOK_EVERY: u64 = 1_000_000_000;
@@ -97,7 +95,7 @@ const NEXT_WHARF: u64 = 30_000_000_000;
 
 /// When the library is loaded, before the program begins.
 extern "C" fn loaded() {
-    PROCESS.store(os::process(), Ordering::Relaxed);
+    vfork::begin();
     os::begin_ticks();
     own::begin();
     nics::name();
@@ -107,18 +105,11 @@ extern "C" fn loaded() {
 #[unsafe(link_section = ".init_array")]
 static LOADED: extern "C" fn() = loaded;
 
-/// Whether this is a process that has connections for itself, and not a child that has the memory of one (vfork(2)) until
-/// it executes another program: what that closes is open in this one.
-#[inline]
-pub(crate) fn is_own() -> bool {
-    PROCESS.load(Ordering::Relaxed) == os::process()
-}
-
 /// In the child after fork: the sessions are the parent's. New ones begin when they are asked for.
 pub(crate) fn forget() {
     nics::forget();
     own::forget();
-    PROCESS.store(os::process(), Ordering::Relaxed);
+    vfork::begin();
 }
 
 impl Session {

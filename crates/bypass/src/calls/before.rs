@@ -10,6 +10,7 @@ use super::process;
 use crate::connection;
 use crate::os;
 use crate::real::{Real, named};
+use crate::vfork;
 
 /// A function that does `$work` with the first argument before it is libc's.
 macro_rules! before {
@@ -89,12 +90,15 @@ before! {
 /// Another program is to take the place of this one.
 fn executes(_path: usize) {
     process::before_exec();
+    if !vfork::is_own() {
+        vfork::leave();
+    }
 }
 
 /// A shell is to be executed by a child that libc makes inside.
 fn spawns(command: usize) {
     if command != 0 {
-        process::inherits(|_| false);
+        process::inherits(os::outlives_exec);
     }
 }
 

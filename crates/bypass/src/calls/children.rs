@@ -7,9 +7,9 @@ use libc::{c_int, c_long, c_ulonglong, c_void, pid_t};
 use super::process::{before_fork, in_child, restore_all};
 use crate::connection::{self, Connection, epoll};
 use crate::real::real;
-use crate::session;
 use crate::sharers;
 use crate::trap;
+use crate::vfork;
 
 /// What the layer has to do with a child.
 enum Kind {
@@ -66,7 +66,7 @@ fn has_failed() {
 
 /// Makes a child by `call`, which returns there, too.
 fn fork_by(flags: c_ulonglong, is_seen: bool, call: impl FnOnce() -> c_long) -> c_long {
-    let is_forked = session::is_own() && before(flags, is_seen);
+    let is_forked = vfork::is_own() && before(flags, is_seen);
     let child = call();
     match child {
         0 if is_forked => in_child(),
@@ -173,7 +173,7 @@ pub unsafe extern "C" fn clone(
                 fn(Option<Function>, *mut c_void, c_int, *mut c_void, *mut pid_t, *mut c_void, *mut pid_t) -> c_int)
         }
     };
-    let is_forked = session::is_own() && before(flags as u32 as c_ulonglong, true);
+    let is_forked = vfork::is_own() && before(flags as u32 as c_ulonglong, true);
     match function {
         Some(function) if is_forked => {
             let mut first = First { function, argument };

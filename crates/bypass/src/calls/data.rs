@@ -6,6 +6,7 @@ use super::stream::{receive_parts, send_parts};
 use crate::cancel;
 use crate::connection::{self, Connection, Parts};
 use crate::real::{kernel, real};
+use crate::vfork;
 use handoff::RestoreReason;
 
 /// Most parts of a vector (UIO_MAXIOV, include/uapi/linux/uio.h).
@@ -47,11 +48,16 @@ macro_rules! served {
                 $connection: &'static Connection,
             ) -> $result {
                 // SAFETY: the program's call, whose arguments are what the function takes.
-                unsafe { $rest }
+                unsafe {
+                    if vfork::hides($fd) {
+                        return kernel($fd, $($argument),*);
+                    }
+                    $rest
+                }
             }
             // SAFETY: the program's call.
             unsafe {
-                match connection::at($fd) {
+                match connection::listed($fd) {
                     None => kernel($fd, $($argument),*),
                     Some(connection) => {
                         cancel::apart(move || known($fd, $($argument,)* connection))

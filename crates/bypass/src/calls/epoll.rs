@@ -10,12 +10,17 @@ use crate::connection::epoll::{self, Limit, Set};
 use crate::os::{self, Quiet};
 use crate::real::{kernel, real};
 use crate::session;
+use crate::vfork;
 
 /// A new descriptor is that of a set, which may get others by dup(2) before it has connections.
 fn made(fd: c_int) -> c_int {
     if fd >= 0 && session::is_wanted() {
-        connection::forget_stale(fd);
-        epoll::insert(fd);
+        if vfork::is_own() {
+            connection::forget_stale(fd);
+            epoll::insert(fd);
+        } else {
+            vfork::change(fd, fd);
+        }
     }
     fd
 }
@@ -148,7 +153,7 @@ unsafe fn wait<F: Function>(
     // What leads to `rest` has nothing to put in order where a thread is cancelled at any instruction.
     // SAFETY: the program's call.
     unsafe {
-        match epoll::at(fd) {
+        match epoll::listed(fd) {
             None => in_unknown::<F>(fd, events, count, time, mask),
             Some(set) => in_set::<F>(fd, events, count, time, mask, set),
         }

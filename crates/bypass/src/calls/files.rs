@@ -7,8 +7,8 @@ use crate::connection::{self, Connection, epoll};
 use crate::os;
 use crate::own;
 use crate::real::{kernel, real};
-use crate::session;
 use crate::table::{self, Word};
+use crate::vfork;
 use handoff::RestoreReason;
 
 /// # Safety
@@ -18,7 +18,7 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     kernel!(close(fd: c_int) -> c_int);
     #[inline(never)]
     extern "C-unwind" fn known(fd: c_int, word: Word) -> c_int {
-        if session::is_own() {
+        if vfork::is_own() {
             let is_done = connection::of(word).is_some_and(|one| one.close_plainly(fd));
             if !is_done && own::is(word) {
                 return has_none();
@@ -28,6 +28,9 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
             }
         } else if own::is(word) {
             return has_none();
+        } else {
+            // SAFETY: it takes an integer.
+            return of_child(unsafe { kernel(fd) }, fd);
         }
         // SAFETY: it takes an integer.
         unsafe { kernel(fd) }
@@ -35,6 +38,15 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     let word = table::word(fd);
     // SAFETY: it takes an integer.
     if word.is_null() { unsafe { kernel(fd) } } else { known(fd, word) }
+}
+
+/// A child with its parent's memory has changed this number, if the call has not failed.
+#[cold]
+fn of_child(result: c_int, fd: c_int) -> c_int {
+    if result >= 0 {
+        vfork::change(fd, fd);
+    }
+    result
 }
 
 /// The program has no such descriptor: it is the layer's.
@@ -55,7 +67,7 @@ fn close_rest(fd: c_int, word: Word) {
 
 /// These descriptors are about to be closed.
 fn close_all(which: impl Fn(c_int) -> bool) {
-    if !session::is_own() {
+    if !vfork::is_own() {
         return;
     }
     table::all().filter(|fd| which(*fd)).for_each(|fd| close_rest(fd, table::word(fd)));
@@ -67,9 +79,21 @@ fn close_all(which: impl Fn(c_int) -> bool) {
 pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 && first <= last {
         close_all(|fd| (first..=last).contains(&(fd as c_uint)));
-        return own::around(first, last, |first, last| kernel_close_range(first, last, flags));
+        let result = own::around(first, last, |first, last| kernel_close_range(first, last, flags));
+        if result >= 0 {
+            closed_by_child(first, last);
+        }
+        return result;
     }
     kernel_close_range(first, last, flags)
+}
+
+/// These numbers are closed, both included: if by a child with its parent's memory, in that alone.
+fn closed_by_child(first: c_uint, last: c_uint) {
+    if !vfork::is_own() {
+        let number = |fd: c_uint| c_int::try_from(fd).unwrap_or(c_int::MAX);
+        vfork::change(number(first), number(last));
+    }
 }
 
 fn kernel_close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
@@ -91,6 +115,7 @@ pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
         }
         0
     });
+    closed_by_child(first.max(0) as c_uint, c_uint::MAX);
 }
 
 /// Duplicates a descriptor by `call`: the new one is what that one is.
@@ -100,15 +125,17 @@ fn duplicate(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
     // A socket may be connected by either of the two.
     let word =
         if word.is_null() && sockets::expected(fd).is_some() { table::word(fd) } else { word };
-    if word.is_null() { call() } else { duplicate_known(word, call) }
+    if word.is_null() { call() } else { duplicate_known(fd, word, call) }
 }
 
 #[inline(always)]
-fn duplicate_known(word: Word, call: impl FnOnce() -> c_int) -> c_int {
-    if !session::is_own() {
+fn duplicate_known(fd: c_int, word: Word, call: impl FnOnce() -> c_int) -> c_int {
+    if !vfork::is_own() {
         // A child hands it on, by a number that is not known here.
-        connection::of(word).into_iter().for_each(Connection::give);
-        return call();
+        let is_its = !vfork::hides(fd);
+        connection::of(word).filter(|_| is_its).into_iter().for_each(Connection::give);
+        let new = call();
+        return of_child(new, new);
     }
     let Some(connection) = connection::of(word) else {
         let new = call();
@@ -153,8 +180,11 @@ fn duplicate_onto(fd: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
         return call();
     }
     let word = table::word(to);
-    if word.is_null() || !session::is_own() {
+    if word.is_null() {
         return duplicate(fd, call);
+    }
+    if !vfork::is_own() {
+        return of_child(duplicate(fd, call), to);
     }
     if own::is(word) {
         own::make_way(to);
@@ -185,7 +215,7 @@ pub unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
     #[inline(never)]
     extern "C-unwind" fn known(fd: c_int, word: Word) -> c_int {
         // SAFETY: it takes an integer.
-        duplicate_known(word, || unsafe { kernel(fd) })
+        duplicate_known(fd, word, || unsafe { kernel(fd) })
     }
     #[inline(never)]
     extern "C-unwind" fn unknown(fd: c_int) -> c_int {
@@ -290,6 +320,7 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
         connection: &'static Connection,
     ) -> c_int {
         let answer = match request {
+            _ if vfork::hides(fd) => None,
             libc::FIONREAD => connection.queued().map(|(unread, _)| unread),
             libc::TIOCOUTQ => connection.queued().map(|(_, unacknowledged)| unacknowledged),
             SIOCOUTQNSD => connection.unsent(),
@@ -314,7 +345,7 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
     }
     // SAFETY: the program's call.
     unsafe {
-        match connection::at(fd).filter(|one| !one.is_plain()) {
+        match connection::listed(fd).filter(|one| !one.is_plain()) {
             _ if request == libc::FIOASYNC => {
                 signals(fd);
                 kernel(fd, request, argument)
@@ -342,8 +373,11 @@ pub unsafe extern "C-unwind" fn fclose(stream: *mut libc::FILE) -> c_int {
     // SAFETY: the program's call.
     let fd = unsafe { libc::fileno(stream) };
     let word = table::word(fd);
-    if !word.is_null() && session::is_own() {
-        close_rest(fd, word);
+    if !word.is_null() {
+        match vfork::is_own() {
+            true => close_rest(fd, word),
+            false => vfork::change(fd, fd),
+        }
     }
     os::set_errno(errno);
     // SAFETY: the program's call.

@@ -7,6 +7,7 @@ use libc::{c_int, c_void, socklen_t};
 use crate::connection::{self, Connection};
 use crate::os;
 use crate::real::{kernel, real};
+use crate::vfork;
 
 /// # Safety
 /// As getsockopt(2) of libc.
@@ -39,6 +40,7 @@ pub unsafe extern "C-unwind" fn getsockopt(
         // SAFETY: the program's promise: `len` bytes may be written.
         unsafe {
             match (level, option) {
+                _ if vfork::hides(fd) => kernel(fd, level, option, value, len),
                 (libc::SOL_SOCKET, libc::SO_ERROR) if is_there => {
                     let error = connection.take_error().or_else(|| connection.take_late());
                     let Some(error) = error else { return kernel(fd, level, option, value, len) };
@@ -83,7 +85,7 @@ pub unsafe extern "C-unwind" fn getsockopt(
     }
     // SAFETY: the program's call.
     unsafe {
-        match connection::at(fd).filter(|connection| !connection.is_plain()) {
+        match connection::listed(fd).filter(|connection| !connection.is_plain()) {
             None => kernel(fd, level, option, value, len),
             Some(connection) => rest(fd, level, option, value, len, connection),
         }

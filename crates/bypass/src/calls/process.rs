@@ -9,6 +9,7 @@ use crate::real::real;
 use crate::session;
 use crate::sharers::{self, Number};
 use crate::table;
+use crate::vfork;
 
 /// All connections go back to the kernel.
 pub(super) fn restore_all(reason: RestoreReason) {
@@ -18,21 +19,21 @@ pub(super) fn restore_all(reason: RestoreReason) {
 /// Another program is about to take the place of this one. A child that has its parent's memory, as after vfork(2), leaves
 /// that what it does not hand on.
 pub(super) fn before_exec() {
-    if session::is_own() {
+    if vfork::is_own() {
         restore_all(RestoreReason::Exec);
         epoll::before_exec();
     } else {
-        inherits(|_| false);
+        inherits(|fd| !vfork::hides(fd) && os::outlives_exec(fd));
     }
 }
 
-/// Another program is about to have the connections that execve(2) does not close, and these. To look at one takes 0.2 us,
+/// Another program is about to have the connections of the descriptors for which this is so. To look at one takes 0.2 us,
 /// where to start a program takes some hundred.
-pub(super) fn inherits(is_given: impl Fn(c_int) -> bool) {
+pub(super) fn inherits(gets: impl Fn(c_int) -> bool) {
     let errno = os::errno();
     for fd in table::all() {
         if let Some(connection) = connection::at(fd).filter(|connection| !connection.is_settled())
-            && (is_given(fd) || os::outlives_exec(fd))
+            && gets(fd)
         {
             connection.give();
         }
@@ -41,7 +42,7 @@ pub(super) fn inherits(is_given: impl Fn(c_int) -> bool) {
 }
 
 pub(super) extern "C" fn before_fork() {
-    if session::is_own() {
+    if vfork::is_own() {
         epoll::before_fork(|| connection::all().for_each(Connection::share));
     }
 }
@@ -69,10 +70,13 @@ fn replace(exec: impl FnOnce() -> c_int) -> c_int {
         sharers::leave(shared).then_some(shared)
     };
     let mut left: Vec<Number> = connection::all().filter_map(closed).collect();
-    if session::is_own() {
+    if vfork::is_own() {
         left.extend(epoll::closed_by_exec().filter(|number| sharers::leave(*number)));
     }
+    // A child with its parent's memory has that no more from here on.
+    let changed = if vfork::is_own() { None } else { vfork::leave() };
     let result = exec();
+    vfork::stay(changed);
     left.into_iter().for_each(sharers::stay);
     result
 }

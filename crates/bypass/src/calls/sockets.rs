@@ -8,6 +8,7 @@ use crate::os;
 use crate::real::real;
 use crate::session;
 use crate::trap::trap;
+use crate::vfork;
 
 /// A connection as a call has made it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,6 +23,11 @@ enum Begun {
 #[inline(never)]
 fn begin(fd: c_int, begun: Begun) {
     if fd < 0 || !session::look() {
+        return;
+    }
+    if !vfork::is_own() {
+        // It is not the parent's, whose table this is.
+        vfork::change(fd, fd);
         return;
     }
     let errno = os::errno();
@@ -44,7 +50,7 @@ fn begin(fd: c_int, begun: Begun) {
 /// that before it can be offered. It may change the error number, as calls may that do not fail. One that is connected
 /// already has come from elsewhere, and may be another process's, too.
 pub(super) fn expected(fd: c_int) -> Option<&'static connection::Connection> {
-    if !is_tcp(fd) || !is_unopened(fd) || !session::is_own() {
+    if !is_tcp(fd) || !is_unopened(fd) || !vfork::is_own() {
         return None;
     }
     begin(fd, Begun::Connecting);

@@ -40,6 +40,7 @@ use crate::os;
 use crate::pool::{Pool, Pooled};
 use crate::session::Session;
 use crate::table::{self, Word};
+use crate::vfork;
 
 /// No connection; at the kernel; offered, or at the NIC; on its way back to being the kernel's.
 const ABSENT: u32 = 0;
@@ -179,6 +180,13 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Connection> {
 /// The connection of a descriptor, if it has one that the layer looks at.
 #[inline]
 pub(crate) fn at(fd: c_int) -> Option<&'static Connection> {
+    listed(fd).filter(|_| !vfork::hides(fd))
+}
+
+/// The same by the table alone: where it is at the NIC, a child with its parent's memory is to look whether the number is
+/// still this one (`vfork::hides`).
+#[inline]
+pub(crate) fn listed(fd: c_int) -> Option<&'static Connection> {
     of(table::word(fd))
 }
 

@@ -18,6 +18,7 @@ use super::{
 use crate::os::{self, Quiet};
 use crate::session::{self, Session};
 use crate::sharers::{self, Number};
+use crate::vfork;
 
 /// How long a connection stays at the kernel at least, in nanoseconds, that came back for a reason that passes: twice as
 /// long each time, so many times.
@@ -126,7 +127,7 @@ impl Connection {
         // A process that was made past the layer has the sessions of its parent's.
         let is_there = self.descriptors.load(Ordering::SeqCst) != ENDING
             && !self.is_settled.load(Ordering::SeqCst)
-            && session::is_own();
+            && vfork::is_own();
         let is_at_kernel = is_there && self.state.load(Ordering::Acquire) == KERNEL;
         // A reset takes the peer away. wharf would refuse the rest, and its way back tells of edges anew.
         if is_at_kernel && self.is_alone() && os::has_peer(self.fd()) {
@@ -272,7 +273,7 @@ impl Connection {
 
     /// Another program is about to have the connection, which is the kernel's from now on.
     pub(crate) fn give(&'static self) {
-        if session::is_own() {
+        if vfork::is_own() {
             self.restore(RestoreReason::Exec);
         } else {
             self.give_of_parent();

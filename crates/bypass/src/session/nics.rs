@@ -9,7 +9,7 @@ use handoff::session::NICS_MAX;
 use super::Session;
 use super::told::{Folder, told};
 use crate::lock::Lock;
-use crate::os;
+use crate::{os, vfork};
 
 /// Bytes of an address at most (unix(7)).
 const ADDRESS_MAX: usize = 107;
@@ -92,6 +92,10 @@ impl Nic {
     fn begin(&self, place: usize) {
         let (now, due) = (os::now(), self.retry.load(Ordering::Acquire));
         let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
+        // A child with this process's memory has descriptors of its own.
+        if !vfork::is_own() {
+            return;
+        }
         // Another thread is about it, or it is not time.
         if now < due || self.retry.compare_exchange(due, BEGINNING, success, failure).is_err() {
             return;

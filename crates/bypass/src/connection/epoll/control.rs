@@ -11,6 +11,7 @@ use super::wake::is_set;
 use crate::connection::{Connection, all};
 use crate::os::{self, Quiet};
 use crate::session::{self, Session};
+use crate::vfork;
 
 /// A connection is about to be offered: the kernel forgets its registrations. False if that cannot be.
 pub(crate) fn from_kernel(connection: &'static Connection, session: &Session) -> bool {
@@ -116,6 +117,11 @@ pub(crate) fn control(
     event: Option<epoll_event>,
 ) -> c_int {
     let wanted = event.map_or((0, 0), |event| (event.events, event.u64));
+    if vfork::hides(set_fd) {
+        // A set of a child's own.
+        connection.give();
+        return kernel_ctl(set_fd, op, fd, wanted.0, wanted.1);
+    }
     if wanted.0 & EXCLUSIVE != 0 {
         connection.restore(RestoreReason::Epoll);
     }

@@ -15,7 +15,7 @@ mod wake;
 pub(crate) use self::control::{changed, control, from_kernel, nest, nest_all, offered, to_kernel};
 pub(crate) use self::private::has_private;
 pub(crate) use self::processes::{before_exec, before_fork, closed_by_exec, fork_failed, in_child};
-pub(crate) use self::set::{Set, at, closed, insert, keep_up, of};
+pub(crate) use self::set::{Set, at, closed, insert, keep_up, listed, of};
 pub(crate) use self::slot::Slots;
 pub(crate) use self::wait::{Kernel, Limit, dispatch_all, poll_events, wait};
 

@@ -14,6 +14,7 @@ use crate::real::real;
 use crate::session::{self, Session};
 use crate::sharers::{self, Number};
 use crate::table::{self, Word};
+use crate::vfork;
 
 static POOL: Pool<Set> = Pool::new();
 
@@ -70,6 +71,12 @@ fn word_of(set: &'static Set) -> Word {
 /// The set of a descriptor, if it is known to be one.
 #[inline]
 pub(crate) fn at(fd: c_int) -> Option<&'static Set> {
+    listed(fd).filter(|_| !vfork::hides(fd))
+}
+
+/// The same by the table alone: see [`crate::connection::listed`].
+#[inline]
+pub(crate) fn listed(fd: c_int) -> Option<&'static Set> {
     of(table::word(fd))
 }
 

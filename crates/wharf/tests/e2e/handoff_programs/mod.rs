@@ -15,6 +15,7 @@ mod stores;
 mod streams;
 mod threads;
 mod unread;
+mod vforked;
 mod web;
 
 use std::fs;
