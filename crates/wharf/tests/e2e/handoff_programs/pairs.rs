@@ -43,6 +43,25 @@ impl Stage {
         format!("https://{}:{port}/", Ip::V4.server())
     }
 
+    /// The echo server by tokio, for this target.
+    fn tokio(&self, target: Option<&str>) -> String {
+        let source = Path::new(SOURCES).join("tokio");
+        for (from, to) in [("manifest.toml", "Cargo.toml"), ("echo.rs", "echo.rs")] {
+            std::fs::copy(source.join(from), self.folder.path(to)).unwrap();
+        }
+        // Of the versions that all else here is of.
+        let lock = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.lock");
+        std::fs::copy(lock, self.folder.path("Cargo.lock")).unwrap();
+        let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tokio");
+        let mut cargo = Command::new("cargo");
+        cargo.args(["build", "--quiet", "--target-dir"]).arg(&built);
+        cargo.args(target.iter().flat_map(|target| ["--target", *target]));
+        let ended = cargo.current_dir(&self.folder.0).output().unwrap();
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+        let program = built.join(target.unwrap_or_default()).join("debug/echo");
+        program.to_str().unwrap().to_owned()
+    }
+
     /// wharf is killed, and another started: what was open goes on, and connections move again.
     fn outlives(&mut self, port: u16, open: &mut [Http], files: &[(String, Vec<u8>)]) {
         self.restart_wharf();
@@ -142,20 +161,16 @@ fn a_server_in_rust_linked_with_musl_runs_on_the_nic() {
         return;
     }
     let Some(mut stage) = Stage::new(&["gcc"]) else { return };
-    let source = Path::new(SOURCES).join("tokio");
-    for (from, to) in [("manifest.toml", "Cargo.toml"), ("echo.rs", "echo.rs")] {
-        std::fs::copy(source.join(from), stage.folder.path(to)).unwrap();
-    }
-    // Of the versions that all else here is of.
-    let lock = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.lock");
-    std::fs::copy(lock, stage.folder.path("Cargo.lock")).unwrap();
-    let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tokio");
-    let mut cargo = Command::new("cargo");
-    cargo.args(["build", "--quiet", "--target", MUSL, "--target-dir"]).arg(&built);
-    let ended = cargo.current_dir(&stage.folder.0).output().unwrap();
-    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-    let program = built.join(MUSL).join("debug/echo");
-    is_an_echo(&mut stage, &[], program.to_str().unwrap());
+    let program = stage.tokio(Some(MUSL));
+    is_an_echo(&mut stage, &[], &program);
+}
+
+/// Its threads share an epoll set, and wait there before they have a connection.
+#[test]
+fn a_server_in_rust_with_four_threads_runs_on_the_nic() {
+    let Some(mut stage) = Stage::new(&["gcc"]) else { return };
+    let program = stage.tokio(None);
+    is_an_echo(&mut stage, &[], &program);
 }
 
 #[test]

@@ -192,6 +192,38 @@ fn one_shot_is_reported_once_by_threads_that_race_with_moves() {
     }
 }
 
+/// A signal comes while the thread is woken again and again for connections of another set.
+#[test]
+fn a_signal_ends_each_wait() {
+    let Some(stage) = Stage::new(&["gcc"]) else { return };
+    let program = stage.build("sets.c", &["gcc", "-O1", "-pthread"], &[]);
+    for how in ["epoll_wait", "epoll_pwait", "epoll_pwait2"] {
+        println!("{how}");
+        let words = [&program, "7000", "signals", how];
+        let mut server = stage.hosts.server.spawn(&mut stage.wharf_run("at_accept", &words));
+        server.line_with("listens");
+        let streams: Vec<_> = (0..3).map(|_| connect(&stage.hosts, PORT)).collect();
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for stream in &streams[1..] {
+                let is_over = &is_over;
+                scope.spawn(move || {
+                    let rounds = (0..).take_while(|_| !is_over.load(Ordering::Relaxed));
+                    rounds.for_each(|round| echoes(stream, &bytes(1, round)));
+                });
+            }
+            let lines = thread::Builder::new();
+            let waiting = lines.spawn_scoped(scope, || server.line_with("interrupted")).unwrap();
+            let is_done = waiting.join().is_ok();
+            is_over.store(true, Ordering::Relaxed);
+            assert!(is_done, "{how}: a signal came to nothing");
+        });
+        stage.shows(PORT, streams.len());
+        server.signal(Signal::Kill);
+        server.wait();
+    }
+}
+
 /// Another program gets the set, which has the layer's own registrations, and events of theirs. wharf is stopped, so that it
 /// does not let go of what the layer shares with it.
 fn gets_no_event(how: &str) {

@@ -6,6 +6,9 @@
 //
 // `sets PORT exec` and `sets PORT pass`: another program gets the set, with a connection and a pipe in it, after SIGHUP, and
 // says how many events are there.
+//
+// `sets PORT signals WAIT`: the main thread waits in a set that has the first connection alone, by epoll_wait, epoll_pwait or
+// epoll_pwait2, while another thread serves all others. 300 signals are sent to it, each when it waits: each ends the wait.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -136,8 +139,53 @@ static void all_wait(int threads) {
 #ifdef SYS_epoll_wait
         there |= call == SYS_epoll_wait;
 #endif
+#ifdef SYS_epoll_pwait2
+        there |= call == SYS_epoll_pwait2;
+#endif
         if (there) at++;
         else usleep(1000);
+    }
+}
+
+static atomic_int interrupted;
+static pthread_t waiter;
+
+static void nothing(int signal) {
+    (void)signal;
+}
+
+__attribute__((noreturn)) static void *sends(void *unused) {
+    (void)unused;
+    for (int sent = 0; sent < 300; sent++) {
+        all_wait(1);
+        is(pthread_kill(waiter, SIGHUP) == 0, "pthread_kill");
+        while (interrupted == sent) usleep(100);
+    }
+    puts("interrupted");
+    fflush(stdout);
+    for (;;) pause();
+}
+
+__attribute__((noreturn)) static void is_interrupted(const char *how) {
+    struct sigaction action = {.sa_handler = nothing, .sa_flags = SA_RESTART};
+    struct epoll_event events[4];
+    sigset_t without, with;
+    sigemptyset(&without);
+    sigemptyset(&with);
+    sigaddset(&with, SIGHUP);
+    int is_plain = !strcmp(how, "epoll_wait");
+    is(sigaction(SIGHUP, &action, NULL) == 0, "sigaction");
+    is(pthread_sigmask(SIG_SETMASK, is_plain ? &without : &with, NULL) == 0, "pthread_sigmask");
+    waiter = pthread_self();
+    tids[0] = syscall(SYS_gettid);
+    pthread_t thread;
+    is(pthread_create(&thread, NULL, sends, NULL) == 0, "a thread");
+    for (;;) {
+        int found = is_plain ? epoll_wait(set, events, 4, -1)
+            : !strcmp(how, "epoll_pwait") ? epoll_pwait(set, events, 4, -1, &without)
+            : epoll_pwait2(set, events, 4, NULL, &without);
+        is(found == -1 && errno == EINTR, "what ends the wait");
+        interrupted++;
     }
 }
 
@@ -232,11 +280,43 @@ __attribute__((noreturn)) static void hands_on(char **argv) {
     _exit(1);
 }
 
+__attribute__((noreturn)) static void *serves(void *listener) {
+    char *bytes = malloc(ROOM);
+    struct epoll_event events[4];
+    int others = epoll_create1(0);
+    struct epoll_event of_listener = {EPOLLIN, {.fd = (int)(long)listener}};
+    is(epoll_ctl(others, EPOLL_CTL_ADD, of_listener.data.fd, &of_listener) == 0, "epoll_ctl");
+    for (;;) {
+        int found = epoll_wait(others, events, 4, -1);
+        for (int at = 0; at < found; at++) {
+            int fd = events[at].data.fd;
+            if (fd != of_listener.data.fd) {
+                if (!serve(fd, bytes)) close(fd);
+                continue;
+            }
+            struct epoll_event event = {EPOLLIN, {.fd = accept4(fd, NULL, NULL, SOCK_NONBLOCK)}};
+            is(epoll_ctl(others, EPOLL_CTL_ADD, event.data.fd, &event) == 0, "epoll_ctl");
+        }
+    }
+}
+
+__attribute__((noreturn)) static void has_signals(char **argv) {
+    pthread_t thread;
+    long listener = listens_at(argv[1]);
+    set = epoll_create1(0);
+    puts("listens");
+    fflush(stdout);
+    add(accept(listener, NULL, NULL));
+    is(pthread_create(&thread, NULL, serves, (void *)listener) == 0, "a thread");
+    is_interrupted(argv[3]);
+}
+
 int main(int argc, char **argv) {
     is(argc >= 3, "the arguments");
     if (!strcmp(argv[1], "has")) looks(atoi(argv[2]));
     if (!strcmp(argv[1], "receives")) looks(pass(atoi(argv[2]), -1));
     if (argc == 3) hands_on(argv);
+    if (!strcmp(argv[2], "signals")) has_signals(argv);
     int threads = atoi(argv[2]);
     const char *name = argv[3];
     kind = !strcmp(name, "edge") ? EPOLLET : !strcmp(name, "once") ? EPOLLONESHOT :

@@ -5,7 +5,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 fn main() -> std::io::Result<()> {
     let port = std::env::args().nth(1).unwrap_or_default();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind(format!("[::]:{port}")).await?;
         println!("listens");
