@@ -106,7 +106,18 @@ fn what_a_policy_is_written_like() {
         ),
         ("after=5x", "after=5x: write bytes, a time or both, as in after=64KB,2s"),
         ("after=1s,2s", "after=1s,2s: write bytes, a time or both, as in after=64KB,2s"),
-        ("ports=0", "ports=0: write at most 64 ports or ranges, as in ports=80,443,8000-8100"),
+        ("ports=0", "ports=: there is no port 0: ports are 1 to 65535"),
+        ("at_accept ports=80,99999", "ports=: there is no port 99999: ports are 1 to 65535"),
+        ("ports=80-70000", "ports=: there is no port 70000: ports are 1 to 65535"),
+        ("ports=8100-8000", "ports=: 8100-8000 is turned round: write 8000-8100"),
+        (
+            "ports=http",
+            "ports=: `http` is neither a port nor a range: write them as in ports=80,443,8000-8100",
+        ),
+        (
+            "ports=80,,443",
+            "ports=: `` is neither a port nor a range: write them as in ports=80,443,8000-8100",
+        ),
         ("none at_accept", "`at_accept` is one word too many: a policy has one"),
         ("by_hand ports=80", "ports= has no meaning with none or by_hand: leave one of them out"),
     ] {
@@ -115,6 +126,18 @@ fn what_a_policy_is_written_like() {
             Err(error.to_owned())
         );
     }
+    let many = (1..=65).map(|at| (2 * at).to_string()).collect::<Vec<_>>().join(",");
+    assert_eq!(
+        format!("ports={many}").parse::<Policy>().unwrap_err().to_string(),
+        "ports=: 65 ports and ranges are too many: write at most 64, neighbours as one range"
+    );
+    assert!(
+        many.rsplit_once(',')
+            .is_some_and(|(fewer, _)| format!("ports={fewer}").parse::<Policy>().is_ok())
+    );
+    // As options are written.
+    assert_eq!(policy("at-accept"), policy("at_accept"));
+    assert_eq!(policy("by-hand"), policy("by_hand"));
 }
 
 #[test]

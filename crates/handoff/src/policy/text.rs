@@ -15,8 +15,14 @@ pub enum PolicyError {
     Word(String),
     /// Not a number of bytes or a time, or the second of its kind.
     After(String),
-    /// Not a list of ports.
+    /// Not a list of ports: this of it is neither a port nor a range.
     Ports(String),
+    /// A number that no port has.
+    NoPort(String),
+    /// A range whose first port is greater than its last.
+    TurnedRange(u16, u16),
+    /// More ports and ranges than a policy has.
+    TooManyPorts(usize),
     /// Two words where one can be.
     Two(String),
     /// `ports` with a policy that picks nothing.
@@ -46,8 +52,18 @@ impl fmt::Display for PolicyError {
             ),
             PolicyError::Ports(word) => write!(
                 f,
-                "ports={}: write at most {PORT_RANGES_MAX} ports or ranges, as in ports=80,443,8000-8100",
+                "ports=: `{}` is neither a port nor a range: write them as in ports=80,443,8000-8100",
                 word.escape_debug()
+            ),
+            PolicyError::NoPort(number) => {
+                write!(f, "ports=: there is no port {number}: ports are 1 to 65535")
+            }
+            PolicyError::TurnedRange(first, last) => {
+                write!(f, "ports=: {first}-{last} is turned round: write {last}-{first}")
+            }
+            PolicyError::TooManyPorts(count) => write!(
+                f,
+                "ports=: {count} ports and ranges are too many: write at most {PORT_RANGES_MAX}, neighbours as one range"
             ),
             PolicyError::Two(word) => {
                 write!(f, "`{}` is one word too many: a policy has one", word.escape_debug())
@@ -97,18 +113,26 @@ fn after(text: &str) -> Result<When, PolicyError> {
 }
 
 fn ports(text: &str) -> Result<Ports, PolicyError> {
-    let wrong = || PolicyError::Ports(shown(text));
-    let (mut ranges, mut count) = ([(0, 0); PORT_RANGES_MAX], 0);
-    for part in text.split(',') {
+    let count = text.split(',').count();
+    if count > PORT_RANGES_MAX {
+        return Err(PolicyError::TooManyPorts(count));
+    }
+    let mut ranges = [(0, 0); PORT_RANGES_MAX];
+    for (range, part) in ranges.iter_mut().zip(text.split(',')) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let port = |text: &str| {
-            let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-            text.parse::<u16>().ok().filter(|port| digits && *port != 0).ok_or_else(wrong)
+            if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+                return Err(PolicyError::Ports(shown(part)));
+            }
+            let port = text.parse().ok().filter(|port: &u16| *port != 0);
+            port.ok_or_else(|| PolicyError::NoPort(shown(text)))
         };
-        *ranges.get_mut(count).ok_or_else(wrong)? = (port(first)?, port(last)?);
-        count += 1;
+        *range = (port(first)?, port(last)?);
+        if range.0 > range.1 {
+            return Err(PolicyError::TurnedRange(range.0, range.1));
+        }
     }
-    Ports::new(&ranges[..count]).ok_or_else(wrong)
+    Ports::new(&ranges[..count]).ok_or_else(|| PolicyError::Ports(shown(text)))
 }
 
 impl FromStr for Policy {
@@ -139,9 +163,9 @@ impl FromStr for Policy {
 fn plain(word: &str) -> Result<When, PolicyError> {
     match word {
         "none" => Ok(When::Never),
-        "by_hand" => Ok(When::ByHand),
+        "by_hand" | "by-hand" => Ok(When::ByHand),
         "learned" => Ok(When::Learned),
-        "at_accept" => Ok(When::AtAccept),
+        "at_accept" | "at-accept" => Ok(When::AtAccept),
         other => Err(PolicyError::Word(shown(other))),
     }
 }
