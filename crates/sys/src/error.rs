@@ -59,6 +59,11 @@ impl Error {
         matches!(self.errno(), Some(libc::ENODEV | libc::ENOENT | libc::ENXIO))
     }
 
+    /// Returns true if the interface is down (`ENETDOWN`).
+    pub fn is_down(&self) -> bool {
+        self.errno() == Some(libc::ENETDOWN)
+    }
+
     /// Whether privilege is what was missing (`EPERM`, `EACCES`).
     pub fn is_permission(&self) -> bool {
         matches!(self.errno(), Some(libc::EPERM | libc::EACCES))

@@ -76,9 +76,10 @@ impl Saved {
         result
     }
 
-    /// Adds all of it to the interface with this index, which must be up: the one from which it was saved, or
-    /// another. It is no error if a part exists already, so this can be repeated; if a part cannot be added
-    /// the rest still is, and the first error is returned.
+    /// Adds all of it to the interface with this index: the one from which it was saved, or another. It is no
+    /// error if a part exists already, so this can be repeated; if a part cannot be added the rest still is, and
+    /// the first error is returned. An interface that is down has no routes, and takes none: the kernel removed
+    /// those that it had, so that this is no error either.
     ///
     /// Finite lifetimes continue from when they were saved; what has expired since is left out.
     pub fn apply(&self, index: u32) -> Result<()> {
@@ -92,7 +93,11 @@ impl Saved {
     }
 
     fn put(&self, index: u32, there: &[Address]) -> Result<Option<Refused>> {
-        let name = Interface::by_index(index)?.name;
+        let Interface { name, up: is_up, .. } = Interface::by_index(index)?;
+        let unless_down = |put: Result<()>| match put {
+            Err(error) if !is_up && error.is_down() => Ok(()),
+            put => put,
+        };
         let to = Destination { index, name: &name, from: &self.name };
         let elapsed = clock::since_boot().saturating_sub(self.saved_at) / 1_000_000_000;
         let elapsed = u32::try_from(elapsed).unwrap_or(u32::MAX);
@@ -109,20 +114,23 @@ impl Saved {
                 Some(present) => address::refresh(address, &to, elapsed, present),
                 None => address::restore(address, &to, elapsed),
             };
+            let put = unless_down(put);
             if put.is_err() {
                 refused.addresses.push(address.clone());
             }
             result = result.and(put);
         }
         for neighbour in &self.neighbours {
-            let put = neighbour::restore(neighbour, index);
+            let put = unless_down(neighbour::restore(neighbour, index));
             if put.is_err() {
                 refused.neighbours.push(neighbour.clone());
             }
             result = result.and(put);
         }
-        let routes = self.apply_routes(index, elapsed, &mut refused.routes);
-        result = result.and(routes.map_err(|error| error.on(&*name)));
+        if is_up {
+            let routes = self.apply_routes(index, elapsed, &mut refused.routes);
+            result = result.and(routes.map_err(|error| error.on(&*name)));
+        }
         Ok(result.err().map(|error| Refused { saved: refused, error }))
     }
 
