@@ -50,6 +50,9 @@ pub(crate) enum Error {
     /// The process that puts the wire back.
     #[error("cannot run the guard, which would put everything back (it needs /proc): {0}")]
     Guard(#[source] io::Error),
+    /// The guard's, which wharf puts right or reports.
+    #[error("{0}")]
+    LeftToOthers(#[source] Box<Error>),
     /// What was measured could not be kept.
     #[error(transparent)]
     Results(bench::paper::StoreError),
@@ -108,6 +111,7 @@ impl Error {
             | Error::Stdout(_)
             | Error::HostGone(_)
             | Error::Guard(_)
+            | Error::LeftToOthers(_)
             | Error::Results(_)
             | Error::Incomplete(_)
             | Error::Service(_)

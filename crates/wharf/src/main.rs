@@ -58,6 +58,10 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         // The reader of the output has had enough of it.
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
+        Err(Error::LeftToOthers(error)) => {
+            tracing::info!("{error}");
+            error.exit_code()
+        }
         Err(error) => {
             // With stderr gone too, the exit status still tells.
             tracing::error!("{error}");

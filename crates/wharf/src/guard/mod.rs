@@ -30,7 +30,7 @@ pub(crate) use before::Before;
 pub(crate) use kept::{Keeping, put_back_earlier};
 
 use self::link::Link;
-use self::told::{Told, say_before, say_latest, say_made};
+use self::told::{Told, say_before, say_end, say_latest, say_made};
 use crate::error::Error;
 use crate::log::tell;
 use crate::serving::give_up_rights;
@@ -218,6 +218,7 @@ impl Guard {
 
     fn put_back(mut self) -> Result<(), Error> {
         if let Some((mut child, mut link)) = self.running.take() {
+            link.say(&say_end());
             let told = link.flush_all(Instant::now() + READING_PATIENCE);
             if told.is_err() {
                 // It does not know the latest, so it must not act.
@@ -231,6 +232,17 @@ impl Guard {
         }
         tracing::info!("no guard puts back {}: wharf does", self.before.wire.saved.name);
         Ok(self.before.restore(self.latest.as_ref(), &Resolved::default())?)
+    }
+}
+
+impl Drop for Guard {
+    /// What ends wharf before it is up is no death of its, and wharf says what it is.
+    fn drop(&mut self) {
+        if let Some((_, link)) = &mut self.running {
+            link.say(&say_end());
+            // A guard that does not read is not waited for.
+            let _ = link.flush();
+        }
     }
 }
 
@@ -252,7 +264,13 @@ pub(crate) fn run() -> Result<(), Error> {
         let why = "guard is not for calling by hand: wharf up starts it";
         return Err(Error::Usage(why.to_owned()));
     }
-    put_back(&told, survivors, wharf.as_ref())
+    let result = put_back(&told, survivors, wharf.as_ref());
+    // A wharf that lives tries again, and says what the matter is.
+    if told.has_ended {
+        result.map_err(|error| Error::LeftToOthers(Box::new(error)))
+    } else {
+        result
+    }
 }
 
 /// Puts back what a wharf has left that has died.
@@ -273,16 +291,28 @@ fn put_back(told: &Told, survivors: Survivors, wharf: Option<&Guarded>) -> Resul
     let result = before.restore(told.latest().as_ref(), &resolved);
     wharf.into_iter().for_each(Guarded::wait_until_gone);
     let (restored, lost) = outcome.resume();
-    if restored + lost.len() > 0 {
-        let lost_count = lost.len();
-        tell(&format!(
-            "wharf has died: {restored} connections are the kernel's again, {lost_count} are lost"
-        ));
+    if !told.has_ended || restored + lost.len() > 0 {
+        let name = &before.wire.saved.name;
+        tell(&death(name, result.is_ok(), restored, lost.len()));
         lost.iter().for_each(|why| tell(why));
     }
     result?;
     outcome.finish();
     Ok(())
+}
+
+/// What is logged of the death of a wharf: what became of its wire, and of the connections that it ran.
+fn death(wire: &str, is_back: bool, restored: usize, lost: usize) -> String {
+    let wire = match is_back {
+        true => format!("{wire} is as it was before"),
+        false => format!("{wire} is not as it was before"),
+    };
+    match restored + lost {
+        0 => format!("wharf has died: {wire}; there were no connections to put back"),
+        _ => format!(
+            "wharf has died: {wire}; {restored} connections are the kernel's again, {lost} are lost"
+        ),
+    }
 }
 
 /// The wharf that is guarded.

@@ -16,6 +16,7 @@ const WIRE: u8 = b'W';
 const MADE: u8 = b'M';
 const SYSCTLS: u8 = b'S';
 const LATEST: u8 = b'L';
+const END: u8 = b'E';
 
 /// All that a guard knows.
 #[derive(Debug, Default)]
@@ -28,6 +29,8 @@ pub(super) struct Told {
     pub(super) made: Option<u32>,
     sysctls: Option<Sysctls>,
     saved: Option<Saved>,
+    /// wharf has ended by itself, and was not killed.
+    pub(super) has_ended: bool,
 }
 
 impl Told {
@@ -59,6 +62,7 @@ impl Told {
                 self.sysctls = new.or(self.sysctls.take());
             }
             LATEST => self.saved = saved().or(self.saved.take()),
+            END => self.has_ended = true,
             _ => {}
         }
     }
@@ -94,6 +98,13 @@ pub(super) fn say_before(before: &Before) -> Vec<u8> {
 pub(super) fn say_made(index: u32) -> Vec<u8> {
     let mut out = Vec::new();
     put(&mut out, MADE, &index.to_le_bytes());
+    out
+}
+
+/// wharf ends by itself.
+pub(super) fn say_end() -> Vec<u8> {
+    let mut out = Vec::new();
+    put(&mut out, END, &[]);
     out
 }
 
@@ -151,6 +162,8 @@ mod tests {
         put(&mut bad, b'?', b"from the future");
         told.hear(&bad);
         assert_eq!((told.made, name(&told).as_deref()), (Some(3), Some("first")));
-        assert!(told.before().is_none());
+        assert!(told.before().is_none() && !told.has_ended);
+        told.hear(&say_end());
+        assert!(told.has_ended);
     }
 }
