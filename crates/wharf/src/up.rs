@@ -79,6 +79,9 @@ pub(crate) fn run(args: &UpArgs) -> Result<(), Error> {
     let own = args.serve.own()?;
     let wire = nic::find_wire(&args.wire)?;
     own.as_ref().map_or(Ok(()), |own| are_free(&wire, own))?;
+    if !args.take_addresses {
+        has_no_addresses(&wire, &args.host)?;
+    }
     // Both are taken first: two wharfs for one interface would undo each other's work.
     let control = bind(&args.host, &config.control)?;
     let _claim = claim(&args.wire, wire.index, "choose another --wire")?;
@@ -125,6 +128,12 @@ fn serve(
     let mut mirror = before.move_to(host_index)?;
     give_up_rights()?;
     nic.notices().iter().map(String::as_str).chain(control.notice()).for_each(tell);
+    if args.take_addresses && before.has_no_addresses() {
+        tell(&format!(
+            "{} has no addresses to take: {host} has none, until they are added to either",
+            args.wire
+        ));
+    }
     if let Some(sessions) = sessions {
         nic.begin_handoffs(sessions).map_err(Error::Io)?;
         guard.keeping().and_then(Keeping::for_nic).into_iter().for_each(|to| nic.keep_with(to));
@@ -224,6 +233,22 @@ fn are_free(wire: &Interface, own: &Own) -> Result<(), Error> {
             "--address {}: it is this machine's, on {}; choose another, or remove it there",
             address.ip(),
             wire.name
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a wire whose addresses would stay on it. Frames for them come by the host interface, where the kernel drops them
+/// (`rp_filter`), or answers with addresses of the wire's, by which it sends past wharf. Link-local IPv6 addresses do not
+/// count: the kernel makes some for every interface.
+fn has_no_addresses(wire: &Interface, host: &str) -> Result<(), Error> {
+    let name = &wire.name;
+    let addresses = sys::netlink::address::list(wire.index)?;
+    match addresses.iter().find(|address| !address.is_ipv6_link_local()) {
+        Some(address) => Err(Error::Usage(format!(
+            "{name} has addresses ({}), which could not be reached any more: add --take-addresses, which moves them to {host} \
+             while wharf runs, or remove them first (ip address flush dev {name})",
+            address.ip()
         ))),
         None => Ok(()),
     }

@@ -44,6 +44,11 @@ impl Before {
         Ok(Before { far_end: None, ..Before::look(wire, wire, false)? })
     }
 
+    /// Returns true if the wire had no addresses, apart from those that the kernel makes.
+    pub(crate) fn has_no_addresses(&self) -> bool {
+        self.wire.saved.addresses.is_empty()
+    }
+
     /// Whether the host interface has what the wire had.
     pub(super) fn takes_addresses(&self) -> bool {
         self.take_addresses

@@ -9,6 +9,9 @@ use testkit::missing::lacks;
 use super::setup::{HOST, Hosts, Ip, Plan, Port, WIRE, give, ping};
 use super::traffic::{Direction, Load};
 
+/// The beginning of the line that the guard logs when wharf was killed.
+const DEATH: &str = "wharf: wharf has died: ";
+
 /// What ends it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum End {
@@ -112,6 +115,7 @@ pub(crate) fn bring_to_an_end(end: End, hosts: &Hosts, wharf: Program) {
     let ended = wharf.wait();
     if let End::Signal(_) = end {
         assert!(ended.status.success(), "{ended}");
+        assert!(!ended.stderr.contains(DEATH), "{ended}");
     }
 }
 
@@ -255,5 +259,79 @@ fn wharf_ends_when_its_wire_is_gone() {
         assert!(wait_until(|| hosts.server.processes().is_empty()), "a process stays behind");
         let names = hosts.server.run(sys::interface::list).unwrap();
         assert!(!names.iter().any(|interface| interface.name == HOST), "{names:?}");
+    }
+}
+
+/// A line in the log, also where no connection was on the NIC.
+#[test]
+fn the_death_of_wharf_is_logged() {
+    for words in [&[][..], &["--take-addresses"]] {
+        let Some(hosts) = Plan::new(Port::Packet).hosts() else { return };
+        let mut wharf = hosts.wharf_up(words);
+        wharf.signal(Signal::Kill);
+        let is_over = || !wharf.runs() && hosts.server.processes().is_empty();
+        assert!(wait_until(is_over), "a process stays behind");
+        assert!(wait_until(|| wharf.errors().contains(DEATH)), "{}", wharf.errors());
+        let text = wharf.errors();
+        let lines: Vec<&str> = text.lines().filter(|line| line.contains("has died")).collect();
+        let [line] = lines[..] else { panic!("{text}") };
+        assert!(line.contains(&format!("{WIRE} is as it was before")), "{text}");
+        assert!(line.contains("no connections"), "{text}");
+    }
+}
+
+#[test]
+fn a_wire_without_addresses_to_take_is_told_of() {
+    let Some(hosts) = Plan::new(Port::Packet).hosts() else { return };
+    let wharf = hosts.wharf_up(&["--take-addresses"]);
+    let line = format!("wharf: {WIRE} has no addresses to take");
+    assert!(wait_until(|| wharf.errors().contains(&line)), "{}", wharf.errors());
+    drop(wharf);
+    assert!(wait_until(|| hosts.server.processes().is_empty()), "a process stays behind");
+    furnish(&hosts);
+    let wharf = hosts.wharf_up(&["--take-addresses"]);
+    wharf.signal(Signal::Interrupt);
+    let ended = wharf.wait();
+    assert!(!ended.stderr.contains("no addresses to take"), "{ended}");
+}
+
+/// The kernel has no routes of an interface that is down, and takes none: neither is an error.
+#[test]
+fn a_wire_that_is_down_gets_its_addresses_back_without_an_error() {
+    if !have(&["ip"]) {
+        return;
+    }
+    let addresses = |hosts: &Hosts| -> Vec<String> {
+        let all = shown(hosts, WIRE).into_iter().filter(|line| line.starts_with("inet"));
+        all.filter_map(|line| line.split(' ').nth(1).map(str::to_owned)).collect()
+    };
+    for port in Port::EACH {
+        for end in [End::Signal(Signal::Terminate), End::Kill] {
+            let Some(hosts) = Plan::new(port).hosts() else { continue };
+            furnish(&hosts);
+            let before = addresses(&hosts);
+            assert!(!before.is_empty());
+            let mut wharf = hosts.wharf_up(&["--take-addresses"]);
+            hosts.ip(&format!("link set {WIRE} down"));
+            let gone = || !hosts.ip(&format!("link show {HOST}")).contains("LOWER_UP");
+            if port != Port::Veth {
+                assert!(wait_until(gone), "{HOST} has a carrier");
+            }
+            let End::Signal(signal) = end else {
+                wharf.signal(Signal::Kill);
+                let is_over = || !wharf.runs() && hosts.server.processes().is_empty();
+                assert!(wait_until(is_over), "a process stays behind");
+                assert!(wait_until(|| wharf.errors().contains(DEATH)), "{}", wharf.errors());
+                assert_eq!(wharf.errors().lines().count(), 1, "{}", wharf.errors());
+                assert_eq!(addresses(&hosts), before, "{port:?}, {end:?}");
+                continue;
+            };
+            wharf.signal(signal);
+            let ended = wharf.wait();
+            assert!(ended.status.success(), "{port:?}: {ended}");
+            assert_eq!(ended.stderr, "", "{port:?}: {ended}");
+            assert_eq!(addresses(&hosts), before, "{port:?}");
+            assert!(!hosts.ip(&format!("link show {WIRE}")).contains("state UP"), "{port:?}");
+        }
     }
 }

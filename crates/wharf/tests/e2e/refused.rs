@@ -1,10 +1,12 @@
 //! What cannot be is refused: one line that says what to do, exit status 2, nothing left behind.
 
 use std::fs;
+use std::process::Command;
 
+use sys::process::Signal;
 use testkit::lab::{Ended, Wire, have, wait_until};
 
-use super::setup::{HOST, Hosts, Ip, Plan, Port, WIRE, ping, wharf};
+use super::setup::{HOST, Hosts, Ip, Plan, Port, WIRE, give, ping, wharf};
 
 fn is_refusal(ended: &Ended, part: &str) {
     assert_eq!(ended.status.code(), Some(2), "{ended}");
@@ -58,6 +60,43 @@ fn a_wire_that_cannot_be_one_is_refused() {
     is_refusal(&up(WIRE, ""), "");
     assert_eq!(interfaces(&hosts), before);
     assert!(wait_until(|| hosts.server.processes().is_empty()), "a process stays behind");
+}
+
+/// What is sent to addresses that stay on the wire would be lost, with `rp_filter=1` without a word.
+#[test]
+fn a_wire_whose_addresses_would_stay_is_refused() {
+    if !have(&["ip", "ping"]) {
+        return;
+    }
+    for ip in Ip::BOTH {
+        let Some(hosts) = Plan::new(Port::Packet).hosts() else { return };
+        hosts.ip(&format!("address add fe80::7/64 dev {WIRE} nodad"));
+        give(&hosts.server, WIRE, &[ip], Ip::server);
+        let before = interfaces(&hosts);
+        let ended = hosts.wharf(&["up", "--wire", WIRE, "--host", HOST]);
+        let address = ip.server().to_string();
+        for part in [WIRE, &address, "--take-addresses", &format!("ip address flush dev {WIRE}")] {
+            is_refusal(&ended, part);
+        }
+        assert_eq!(interfaces(&hosts), before);
+        assert!(wait_until(|| hosts.server.processes().is_empty()), "a process stays behind");
+        // Either way that the line names.
+        let is_reached = || {
+            let mut ping = Command::new("ping");
+            let ping = ping.args(["-n", "-c", "1", "-W", "2", &address]);
+            hosts.client.output(ping).status.success()
+        };
+        let wharf = hosts.wharf_up(&["--take-addresses"]);
+        assert!(wait_until(is_reached), "{address}");
+        wharf.signal(Signal::Interrupt);
+        assert!(wharf.wait().status.success());
+        hosts.ip(&format!("address flush dev {WIRE}"));
+        // Every interface has some of these.
+        hosts.ip(&format!("address add fe80::7/64 dev {WIRE} nodad"));
+        let _wharf = hosts.wharf_up(&[]);
+        give(&hosts.server, HOST, &[ip], Ip::server);
+        assert!(wait_until(is_reached), "{address}");
+    }
 }
 
 #[test]
