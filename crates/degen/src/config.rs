@@ -111,6 +111,13 @@ pub struct Config {
     pub codel_interval: Nanos,
 }
 
+impl Config {
+    /// Returns true if a packet is to leave at a time other than that of its arrival.
+    pub fn sets_times(&self) -> bool {
+        self.delay != 0 || self.jitter != 0 || self.rate != 0
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Config {

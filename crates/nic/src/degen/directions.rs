@@ -120,7 +120,9 @@ impl Directions {
     ) -> Option<Frame> {
         let way = &mut self.degens[direction as usize];
         let Departure { packet, due } = way.depart(now, &mut Pool(pool))?;
-        self.late[direction as usize].count(due, now);
+        if way.config().sets_times() {
+            self.late[direction as usize].count(due, now);
+        }
         Some(packet)
     }
 

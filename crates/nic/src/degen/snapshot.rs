@@ -4,9 +4,11 @@ use degen::{Config, Counters, Nanos};
 
 use crate::counters::Entry;
 
-/// Packets that went on later than they were due.
+/// Packets that were to leave at a time of their own, and those of them that left later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Late {
+    /// All that were to leave at a time: where a delay, jitter or rate is set.
+    pub timed: u64,
     /// Those that were later than [`AFTER`](Self::AFTER).
     pub packets: u64,
     /// How late the latest was, in nanoseconds.
@@ -17,38 +19,35 @@ impl Late {
     /// From when on a packet counts as late, in nanoseconds.
     pub const AFTER: Nanos = 50_000;
 
-    /// A packet went on at `now`.
+    /// Counts a packet that left at `now`.
     #[inline]
     pub(super) fn count(&mut self, due: Nanos, now: Nanos) {
         let by = now.saturating_sub(due);
+        self.timed += 1;
         self.packets += u64::from(by > Self::AFTER);
         self.most = self.most.max(by);
     }
 }
 
-/// How many packets went on, and how many of them late.
+/// Number of packets that were to leave at a time, and of those that left late.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
-    /// All that went on.
-    pub departed: u64,
+    /// All that were to leave at a time.
+    pub timed: u64,
     /// Those of them that were late.
     pub late: u64,
 }
 
 impl Tally {
-    /// Fewer late packets than these are what any machine has.
-    const LEAST: u64 = 10;
+    /// Packets of a window: of fewer, one in a hundred is a handful, as any machine has it.
+    const WINDOW: u64 = 1_000;
 
-    /// Whether of the packets since `before` one in a hundred or more was late, and not just a few.
-    pub fn is_late_since(&self, before: Self) -> bool {
-        let late = self.late.saturating_sub(before.late);
-        late >= Self::LEAST && late * 100 >= self.departed.saturating_sub(before.departed)
-    }
-
-    /// Whether the packets since `before` are enough to be judged: of fewer, one in a hundred is not
-    /// 10.
-    pub fn is_enough_since(&self, before: Self) -> bool {
-        self.departed.saturating_sub(before.departed) >= 100 * Self::LEAST
+    /// Judges the packets since `previous`: returns true if one in a hundred or more was late. `None` while they are fewer than
+    /// a window's.
+    pub fn is_late_since(&self, previous: Self) -> Option<bool> {
+        let timed = self.timed.saturating_sub(previous.timed);
+        let late = self.late.saturating_sub(previous.late);
+        (timed >= Self::WINDOW).then_some(late * 100 >= timed)
     }
 }
 
@@ -79,7 +78,7 @@ impl Snapshot {
             format!(
                 "{} of {} frames left more than {after} us late, the latest by {} us",
                 self.late_packets(),
-                self.departed(),
+                self.timed(),
                 most / 1_000
             )
         })
@@ -87,15 +86,15 @@ impl Snapshot {
 
     /// The packets so far, to be compared with those of another look.
     pub fn tally(&self) -> Tally {
-        Tally { departed: self.departed(), late: self.late_packets() }
+        Tally { timed: self.timed(), late: self.late_packets() }
     }
 
     fn late_packets(&self) -> u64 {
         self.late.iter().map(|late| late.packets).sum()
     }
 
-    fn departed(&self) -> u64 {
-        self.counters.iter().map(|counters| counters.departed).sum()
+    fn timed(&self) -> u64 {
+        self.late.iter().map(|late| late.timed).sum()
     }
 
     /// Names and values as `wharf stats` shows them, in groups that begin with `prefix`.
@@ -121,18 +120,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lateness_is_judged_by_what_left_since_the_last_look() {
-        let is_late = |departed, late, before| Tally { departed, late }.is_late_since(before);
+    fn lateness_is_judged_over_a_window() {
+        let is_late = |timed, late, previous| Tally { timed, late }.is_late_since(previous);
         let start = Tally::default();
-        assert!(!is_late(50, 1, start), "one late frame among the first");
-        assert!(is_late(50, 10, start));
-        assert!(is_late(1_000, 10, start));
-        assert!(!is_late(1_001, 10, start), "fewer than one in a hundred");
-        // What was punctual for long does not make up for what is late now.
-        let before = Tally { departed: 1_000_000_000, late: 3 };
-        assert!(is_late(1_000_020_000, 203, before));
-        assert!(!is_late(1_000_020_000, 202, before));
-        assert!(!Tally { departed: 999, late: 9 }.is_enough_since(start));
-        assert!(Tally { departed: 1_000, late: 9 }.is_enough_since(start));
+        assert_eq!(is_late(364, 10, start), None, "a few late frames among the first");
+        assert_eq!(is_late(999, 999, start), None);
+        assert_eq!(is_late(1_000, 10, start), Some(true));
+        assert_eq!(is_late(1_001, 10, start), Some(false), "fewer than one in a hundred");
+        // Packets that were punctual for long do not make up for those that are late now.
+        let previous = Tally { timed: 1_000_000_000, late: 3 };
+        assert_eq!(is_late(1_000_020_000, 203, previous), Some(true));
+        assert_eq!(is_late(1_000_020_000, 202, previous), Some(false));
+    }
+
+    #[test]
+    fn what_is_late_is_told_of_packets_with_a_time() {
+        let mut snapshot = Snapshot::default();
+        snapshot.counters[1].departed = 1_000_000;
+        assert_eq!(snapshot.lateness(), None);
+        snapshot.late[0].count(0, 40_000);
+        assert_eq!(snapshot.lateness(), None);
+        snapshot.late[0].count(0, 60_000);
+        let words = "1 of 2 frames left more than 50 us late, the latest by 60 us";
+        assert_eq!(snapshot.lateness().as_deref(), Some(words));
     }
 }
