@@ -12,6 +12,8 @@ use std::process::Command;
 use clap::{Args, ValueEnum};
 use handoff::policy::{Policy, PolicyError};
 
+use program::Purpose;
+
 use crate::error::Error;
 use crate::loaded::{ADDRESS_VARIABLE, POLICY_VARIABLE, addresses, before_others, library};
 
@@ -89,7 +91,7 @@ fn with_verbs(args: &RunArgs) -> Result<(), Error> {
     let library = library::rdma_library()?;
     let [program, arguments @ ..] = &args.command[..] else { return Ok(()) };
     let path = program::find(program)?;
-    program::check(&path, Some(Bypass::Preload))?;
+    program::check(&path, Purpose::Verbs)?;
     let device = crate::rdma::device_for_this()?;
     let mut command = Command::new(&path);
     command.arg0(program).args(arguments);
@@ -103,7 +105,7 @@ fn with_handoff(args: &RunArgs) -> Result<(), Error> {
     let library = library::handoff_library()?;
     let [program, arguments @ ..] = &args.command[..] else { return Ok(()) };
     let path = program::find(program)?;
-    let bypass = program::check(&path, args.bypass)?;
+    let bypass = program::check(&path, Purpose::Handoff(args.bypass))?;
     let mut environment = vec![(ADDRESS_VARIABLE, OsString::from(addresses))];
     environment.extend(policy.map(|policy| (POLICY_VARIABLE, policy.into())));
     if args.splice {

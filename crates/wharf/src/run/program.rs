@@ -4,10 +4,10 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use sys::executable::gain;
+use sys::executable::{Gain, gain};
 
 use super::Bypass;
 use crate::error::Error;
@@ -36,8 +36,17 @@ pub(super) fn find(program: &OsStr) -> Result<PathBuf, Error> {
     env::split_paths(&folders).map(|folder| folder.join(path)).find(is_executable).ok_or_else(none)
 }
 
+/// What a program is to be given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Purpose {
+    /// Connections on the NIC, by the bypass that was asked for, if one was.
+    Handoff(Option<Bypass>),
+    /// Verbs, by a library.
+    Verbs,
+}
+
 /// How this program is reached: as was asked for, or else by a library, if one is loaded into it, and by pairs if not.
-pub(super) fn check(path: &Path, asked: Option<Bypass>) -> Result<Bypass, Error> {
+pub(super) fn check(path: &Path, purpose: Purpose) -> Result<Bypass, Error> {
     let refuse =
         |why: &str| Err(Error::Usage(format!("{} cannot be run so: {why}", path.display())));
     let mut path = path.to_owned();
@@ -54,24 +63,16 @@ pub(super) fn check(path: &Path, asked: Option<Bypass>) -> Result<Bypass, Error>
         let line = match kind {
             Kind::Script(line) => line,
             Kind::Native(elf) => {
-                if let Some(why) = gains(&path) {
-                    return refuse(&format!("{whose}{why}"));
-                }
-                return match (asked, loads_none(&elf)) {
-                    (Some(Bypass::Preload), Some(why)) => refuse(&format!("{whose}{why}")),
-                    // Its linker would end it, for a library that it cannot load.
-                    (Some(Bypass::Both), Some(why)) if other_linker(&elf).is_some() => {
-                        refuse(&format!("{whose}{why}: use --bypass pair"))
-                    }
-                    (Some(asked), _) => Ok(asked),
-                    (None, Some(_)) => Ok(Bypass::Pair),
-                    (None, None) => Ok(Bypass::Preload),
+                let way = match gains(&path, purpose) {
+                    Some(why) => Err(why),
+                    None => way(&elf, purpose),
                 };
+                return way.or_else(|why| refuse(&format!("{whose}{why}")));
             }
             Kind::Foreign => {
                 return refuse(&format!(
                     "{whose}it is of another kind than {}, of 32 bits or for another machine, and neither is the \
-                     library loaded into it nor are its system calls known",
+                     library loaded into it nor are its system calls known: build it for this machine",
                     crate::loaded::LIBRARY
                 ));
             }
@@ -91,17 +92,42 @@ pub(super) fn check(path: &Path, asked: Option<Bypass>) -> Result<Bypass, Error>
     refuse("its interpreters are scripts, too many of them")
 }
 
-/// Why a library is not loaded into this program, or does not see what it does.
+/// How a program is reached, or why it cannot be, and what to do.
+fn way(elf: &Elf, purpose: Purpose) -> Result<Bypass, String> {
+    let Purpose::Handoff(asked) = purpose else {
+        return match loads_none(elf) {
+            None => Ok(Bypass::Preload),
+            Some(why) => Err(format!(
+                "{why}; verbs are reached by a library alone: build it with glibc, linked dynamically"
+            )),
+        };
+    };
+    let why = loads_none(elf).or_else(|| calls_past(elf));
+    match (asked, why) {
+        (Some(Bypass::Preload), Some(why)) => {
+            Err(format!("{why}: leave --bypass out, or use --bypass pair"))
+        }
+        // Its linker would end it, for a library that it cannot load.
+        (Some(Bypass::Both), Some(why)) if other_linker(elf).is_some() => {
+            Err(format!("{why}: use --bypass pair"))
+        }
+        (Some(asked), _) => Ok(asked),
+        (None, Some(_)) => Ok(Bypass::Pair),
+        (None, None) => Ok(Bypass::Preload),
+    }
+}
+
+/// Why a library is not loaded into this program.
 fn loads_none(elf: &Elf) -> Option<String> {
     if elf.interpreter.is_none() {
         return Some("it is statically linked, and then nothing is loaded into it".to_owned());
     }
-    if let Some(linker) = other_linker(elf) {
-        let linker = String::from_utf8_lossy(linker);
-        return Some(format!(
-            "it is linked with another libc than glibc ({linker}), which the library needs"
-        ));
-    }
+    let linker = String::from_utf8_lossy(other_linker(elf)?);
+    Some(format!("it is linked with another libc than glibc ({linker}), which the library needs"))
+}
+
+/// Why a library that is loaded into it does not see its system calls.
+fn calls_past(elf: &Elf) -> Option<String> {
     elf.has_note_of(GO).then(|| {
         "it is written in Go, which makes its system calls itself, past the library".to_owned()
     })
@@ -114,12 +140,31 @@ fn other_linker(elf: &Elf) -> Option<&[u8]> {
     (name != Some(OsStr::from_bytes(LINKER))).then_some(linker)
 }
 
-/// What rights its user gains by this program: of another user, or with other rights, it is out of reach.
-fn gains(path: &Path) -> Option<String> {
-    match gain(path) {
-        Ok(None) => None,
-        Ok(Some(gain)) => Some(format!("{gain}, and then nothing is loaded into it")),
-        Err(error) => Some(format!("what rights it gives is not known: {error}")),
+/// What rights its user gains by this program, with which it is out of reach, and what to do.
+fn gains(path: &Path, purpose: Purpose) -> Option<String> {
+    let gain = match gain(path) {
+        Ok(gain) => gain?,
+        Err(error) => return Some(format!("what rights it gives is not known: {error}")),
+    };
+    let out_of_reach = match purpose {
+        Purpose::Handoff(Some(Bypass::Pair)) => {
+            "with other rights than its supervisor's it is out of reach"
+        }
+        _ => "into a program that gives its user other rights nothing is loaded (ld.so(8))",
+    };
+    let remedy = match gain {
+        Gain::User => format!("run wharf as {}, its owner", owner(path)),
+        Gain::Group => "run a copy of it without that bit".to_owned(),
+        Gain::Capabilities => "run wharf as root, or a copy of it without these".to_owned(),
+    };
+    Some(format!("{gain}, and {out_of_reach}: {remedy}"))
+}
+
+/// The owner of a file.
+fn owner(path: &Path) -> String {
+    match fs::metadata(path).map_or(0, |file| file.uid()) {
+        0 => "root".to_owned(),
+        uid => format!("user {uid}"),
     }
 }
 
@@ -164,7 +209,7 @@ mod tests {
 
     /// Why no library is loaded into it.
     fn refusal(path: &Path) -> String {
-        let checked = check(path, Some(Bypass::Preload));
+        let checked = check(path, Purpose::Handoff(Some(Bypass::Preload)));
         checked.map_or_else(|error| error.to_string(), |_| String::new())
     }
 
@@ -192,18 +237,27 @@ mod tests {
             let why = refusal(&path);
             assert!(why.contains(part) && why.is_empty() == part.is_empty(), "{name}: {why}");
             // What loads none is reached by pairs, if it can be run at all.
-            let by_itself = check(&path, None).ok();
+            let by_itself = check(&path, Purpose::Handoff(None)).ok();
             let expected = match name {
                 "good" => Some(Bypass::Preload),
                 "static" | "musl" | "go" => Some(Bypass::Pair),
                 _ => None,
             };
             assert_eq!(by_itself, expected, "{name}");
-            let by_pairs = check(&path, Some(Bypass::Pair)).ok();
+            let by_pairs = check(&path, Purpose::Handoff(Some(Bypass::Pair))).ok();
             assert_eq!(by_pairs, expected.map(|_| Bypass::Pair), "{name}");
-            let by_both = check(&path, Some(Bypass::Both)).ok();
+            let by_both = check(&path, Purpose::Handoff(Some(Bypass::Both))).ok();
             let could = expected.is_some() && name != "musl";
             assert_eq!(by_both, could.then_some(Bypass::Both), "{name}");
+            // Verbs are calls of a library's, however the program makes its system calls.
+            let for_verbs = check(&path, Purpose::Verbs);
+            let could = matches!(name, "good" | "go");
+            assert_eq!(for_verbs.as_ref().ok(), could.then_some(&Bypass::Preload), "{name}");
+            if let "static" | "musl" = name {
+                assert!(why.ends_with("leave --bypass out, or use --bypass pair"), "{why}");
+                let why = for_verbs.unwrap_err().to_string();
+                assert!(why.ends_with("build it with glibc, linked dynamically"), "{why}");
+            }
             let line = format!("#!{} -x\n", path.display());
             let why = refusal(&folder.put("script", line.as_bytes()));
             assert!(why.contains(part), "{name} by a script: {why}");

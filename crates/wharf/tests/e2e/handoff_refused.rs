@@ -141,6 +141,9 @@ fn programs_into_which_no_library_is_loaded_are_refused() {
         refused(&script, &format!("of its interpreter {path}: "));
         let by_env = format!("#!/usr/bin/env {path}\n");
         refused(&folder.put("by-env", by_env.as_bytes(), 0o755), part);
+        if matches!(name, "static" | "musl") {
+            refused(&path, "leave --bypass out, or use --bypass pair");
+        }
         if name == "musl" {
             let both = ["--bypass", "both", "--", &path];
             is_refused(&up.hosts.server, &mut runs(&both), "use --bypass pair");
@@ -170,6 +173,9 @@ fn programs_that_give_rights_are_refused() {
     assert!(ended.status.success() && ended.stderr.is_empty(), "{ended}");
     let set_uid = folder.put("set-uid", &program, 0o4755);
     is_refused(&up.hosts.server, &mut as_user(&set_uid), "it is setuid");
+    is_refused(&up.hosts.server, &mut as_user(&set_uid), ": run wharf as root, its owner");
+    let by_pair = &mut folder.runs_as_user(&["--bypass", "pair", "--", &set_uid]);
+    is_refused(&up.hosts.server, by_pair, "it is out of reach: run wharf as root, its owner");
     // Root gains nothing by it.
     let ended = up.hosts.server.output(&mut runs(&["--", &set_uid]));
     assert!(ended.status.success() && ended.stderr.is_empty(), "{ended}");
@@ -177,8 +183,10 @@ fn programs_that_give_rights_are_refused() {
     chown(&of_another, Some(4_243), Some(4_243)).unwrap();
     fs::set_permissions(&of_another, Permissions::from_mode(0o4755)).unwrap();
     is_refused(&up.hosts.server, &mut runs(&["--", &of_another]), "it is setuid");
+    is_refused(&up.hosts.server, &mut runs(&["--", &of_another]), "run wharf as user 4243");
     fs::set_permissions(&of_another, Permissions::from_mode(0o2755)).unwrap();
     is_refused(&up.hosts.server, &mut as_user(&of_another), "it is setgid");
+    is_refused(&up.hosts.server, &mut as_user(&of_another), "run a copy of it without that bit");
     let capable = folder.put("capable", &program, 0o755);
     // CAP_NET_BIND_SERVICE, permitted and in effect (`struct vfs_cap_data`).
     let set = "import os, sys, struct\n\
