@@ -63,18 +63,26 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Error> {
     }
     let runs = args.connections.len() * args.cases.len();
     let mut progress = Progress::new(runs, args.seconds);
-    let mut rows = Vec::new();
+    let mut rows: Vec<Row> = Vec::new();
     let mut ports = Vec::new();
+    if !args.json {
+        print(report::heading(args.cases.iter().any(|case| case.offloads().is_some())))?;
+    }
     for &connections in &args.connections {
         for &case in &args.cases {
             let connections = connections as usize;
             progress.show(case, connections);
-            rows.push(measure(case, connections, args.seconds, &base, &mut ports)?);
+            let row = measure(case, connections, args.seconds, &base, &mut ports)?;
+            progress.clear();
+            // Each row at once: the next one takes seconds, and the reader may be a pipe.
+            print(match args.json {
+                true => report::json(&row),
+                false => report::line(&row, rows.last()),
+            })?;
+            rows.push(row);
         }
     }
-    progress.clear();
-    let text = if args.json { report::json(&rows) } else { report::table(&rows, &ports) };
-    print(text)
+    if args.json { Ok(()) } else { print(report::end(&rows, &ports)) }
 }
 
 /// One case with so many connections, on hosts of its own.

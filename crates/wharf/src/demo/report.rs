@@ -115,40 +115,33 @@ impl Meter {
     }
 }
 
-/// A JSON line for each figure.
-pub(crate) fn json(rows: &[Row]) -> String {
-    let mut lines = String::new();
-    for row in rows {
-        let (case, system) = row.case.names();
-        let figures = [
-            ("throughput", "bit/s", row.receive.throughput),
-            ("host_packets_per_second", "1/s", row.receive.host_packets_per_second),
-            ("mean_aggregate", BYTES, row.receive.mean_aggregate),
-            ("cpu_per_gigabyte", "s/GB", row.receive.cpu_per_gigabyte),
-            ("send_throughput", "bit/s", row.send.throughput),
-            ("send_cpu_per_gigabyte", "s/GB", row.send.cpu_per_gigabyte),
-        ];
-        for (metric, unit, value) in figures {
-            let line = json!({
-                "bench": "demo", "case": case, "connections": row.connections, "system": system,
-                "metric": metric, "unit": unit, "value": value,
-            });
-            lines.push_str(&line.to_string());
-            lines.push('\n');
-        }
-    }
-    lines
+/// A JSON line for each figure of a row.
+pub(crate) fn json(row: &Row) -> String {
+    let (case, system) = row.case.names();
+    let figures = [
+        ("throughput", "bit/s", row.receive.throughput),
+        ("host_packets_per_second", "1/s", row.receive.host_packets_per_second),
+        ("mean_aggregate", BYTES, row.receive.mean_aggregate),
+        ("cpu_per_gigabyte", "s/GB", row.receive.cpu_per_gigabyte),
+        ("send_throughput", "bit/s", row.send.throughput),
+        ("send_cpu_per_gigabyte", "s/GB", row.send.cpu_per_gigabyte),
+    ];
+    let line = |(metric, unit, value)| {
+        let line = json!({
+            "bench": "demo", "case": case, "connections": row.connections, "system": system,
+            "metric": metric, "unit": unit, "value": value,
+        });
+        format!("{line}\n")
+    };
+    figures.into_iter().map(line).collect()
 }
 
-/// The table, for people; `ports` are those that the cases had.
-pub(crate) fn table(rows: &[Row], ports: &[String]) -> String {
-    let wharf = match ports.join("; ") {
-        none if none.is_empty() => "without wharf".to_owned(),
-        ports => format!("wharf is in front of the server\n({ports})"),
-    };
-    let mut out = format!(
+/// What stands above the rows.
+pub(crate) fn heading(with_wharf: bool) -> String {
+    let wharf = if with_wharf { "wharf is in front of the server" } else { "without wharf" };
+    format!(
         "Real TCP between two kernels; {wharf}.\n\
-         Every byte was compared by hash.\n\n\
+         Every byte is compared by hash.\n\n\
          {:>11}  {:<18}  {:>9}  {:>12}  {:>9}  {:>8}  {:>9}  {:>8}\n\
          {:>11}  {:<18}  {:>9}  {:>12}  {:>9}  {:>8}  {:>9}  {:>8}\n",
         "connections",
@@ -167,53 +160,128 @@ pub(crate) fn table(rows: &[Row], ports: &[String]) -> String {
         "s/GB",
         "Gb/s",
         "s/GB",
-    );
-    let mut last = None;
-    for row in rows {
-        if last.is_some_and(|connections| connections != row.connections) {
-            out.push('\n');
-        }
-        last = Some(row.connections);
-        out.push_str(&format!(
-            "{:>11}  {:<18}  {:>9.2}  {:>12}  {:>9}  {:>8.2}  {:>9.2}  {:>8.2}\n",
-            row.connections,
-            row.case.title(),
-            row.receive.throughput / 1e9,
-            format!("{:.0}", row.receive.host_packets_per_second),
-            bytes(row.receive.mean_aggregate),
-            row.receive.cpu_per_gigabyte,
-            row.send.throughput / 1e9,
-            row.send.cpu_per_gigabyte,
-        ));
-    }
-    out.push_str(&verdict(rows));
-    out
+    )
 }
 
-/// The two ratios that the table is about, at the largest number of connections.
+/// A row of the table; rows of another number of connections are apart from the `previous` one.
+pub(crate) fn line(row: &Row, previous: Option<&Row>) -> String {
+    let is_apart = previous.is_some_and(|previous| previous.connections != row.connections);
+    format!(
+        "{}{:>11}  {:<18}  {:>9.2}  {:>12}  {:>9}  {:>8.2}  {:>9.2}  {:>8.2}\n",
+        if is_apart { "\n" } else { "" },
+        row.connections,
+        row.case.title(),
+        row.receive.throughput / 1e9,
+        format!("{:.0}", row.receive.host_packets_per_second),
+        bytes(row.receive.mean_aggregate),
+        row.receive.cpu_per_gigabyte,
+        row.send.throughput / 1e9,
+        row.send.cpu_per_gigabyte,
+    )
+}
+
+/// What stands below the rows: the ports that wharf had, and the verdict.
+pub(crate) fn end(rows: &[Row], ports: &[String]) -> String {
+    let ports = match ports {
+        [] => String::new(),
+        ports => format!("\nwharf's ports: {}.\n", ports.join("; ")),
+    };
+    ports + &verdict(rows)
+}
+
+/// What wharf gives beside the bare kernel, in both directions, and what its offloads give beside none, at the largest number
+/// of connections.
 fn verdict(rows: &[Row]) -> String {
     let Some(connections) = rows.iter().map(|row| row.connections).max() else {
         return String::new();
     };
-    let find = |gso, lro| {
-        rows.iter()
-            .find(|row| row.connections == connections && row.case == Case::Wharf { gso, lro })
-    };
-    let (Some(none), Some(gso), Some(lro)) =
-        (find(false, false), find(true, false), find(false, true))
-    else {
-        return String::new();
-    };
+    let find = |case| rows.iter().find(|row| row.connections == connections && row.case == case);
+    let wharf = |gso, lro| find(Case::Wharf { gso, lro });
+    let receive = |row: &Row| row.receive.throughput;
+    let send = |row: &Row| row.send.throughput;
     let s = if connections == 1 { "" } else { "s" };
-    format!(
-        "\nAt {connections} connection{s} LRO receives {:.1} x as much as no LRO, \
-         and GSO sends {:.1} x as much as no GSO.\n",
-        lro.receive.throughput / none.receive.throughput,
-        gso.send.throughput / none.send.throughput,
-    )
+    let at = format!("\nAt {connections} connection{s}, ");
+    let mut text = String::new();
+    if let (Some(kernel), Some(lro), Some(gso)) = (
+        find(Case::Kernel),
+        wharf(true, true).or(wharf(false, true)),
+        wharf(true, true).or(wharf(true, false)),
+    ) {
+        text = format!(
+            "{at}beside the bare kernel, wharf with LRO receives {}, and with GSO sends {}.\n",
+            times(receive(lro), receive(kernel)),
+            times(send(gso), send(kernel)),
+        );
+    }
+    if let (Some(none), Some(lro), Some(gso)) =
+        (wharf(false, false), wharf(false, true), wharf(true, false))
+    {
+        text.push_str(&format!(
+            "{}eside wharf without them, LRO receives {}, and GSO sends {}.\n",
+            if text.is_empty() { at + "b" } else { "B".to_owned() },
+            times(receive(lro), receive(none)),
+            times(send(gso), send(none)),
+        ));
+    }
+    text
+}
+
+/// A ratio in words: which of the two is more is to be seen at once.
+fn times(one: f64, other: f64) -> String {
+    let ratio = one / other;
+    match format!("{ratio:.2}").as_str() {
+        "1.00" => "as much".to_owned(),
+        shown if ratio < 1.0 => format!("only {shown} x as much"),
+        _ => format!("{ratio:.1} x as much"),
+    }
 }
 
 /// Bytes as people read them.
 fn bytes(n: f64) -> String {
     if n >= 10_000.0 { format!("{:.1} KB", n / 1000.0) } else { format!("{n:.0} B") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A row whose server receives and sends so many Gb/s.
+    fn row(case: &str, connections: usize, receive: f64, send: f64) -> Row {
+        let one_way = |throughput| OneWay {
+            throughput: throughput * 1e9,
+            cpu_per_gigabyte: 1.0,
+            host_packets_per_second: 1.0,
+            mean_aggregate: 1_448.0,
+        };
+        let case = Case::parse(case).unwrap();
+        Row { case, connections, receive: one_way(receive), send: one_way(send) }
+    }
+
+    #[test]
+    fn the_verdict_is_about_the_bare_kernel_both_ways() {
+        let mut rows = vec![
+            row("gso_lro", 1, 9.0, 9.0),
+            row("kernel", 1, 1.0, 1.0),
+            row("none", 64, 2.0, 3.0),
+            row("gso", 64, 2.0, 21.0),
+            row("lro", 64, 5.0, 3.0),
+            row("gso_lro", 64, 4.9, 22.9),
+            row("kernel", 64, 7.1, 7.0),
+        ];
+        let whole = "\nAt 64 connections, beside the bare kernel, wharf with LRO receives only 0.69 x as much, and with GSO \
+                     sends 3.3 x as much.\n\
+                     Beside wharf without them, LRO receives 2.5 x as much, and GSO sends 7.0 x as much.\n";
+        assert_eq!(verdict(&rows), whole);
+        // Without the kernel nothing is said of it.
+        rows.retain(|row| row.case != Case::Kernel);
+        let of_wharf = "\nAt 64 connections, beside wharf without them, LRO receives 2.5 x as much, and GSO sends 7.0 x as \
+                        much.\n";
+        assert_eq!(verdict(&rows), of_wharf);
+        rows.retain(|row| row.case == Case::Wharf { gso: true, lro: true });
+        assert_eq!(verdict(&rows), "");
+        rows.extend([row("kernel", 64, 4.9, 30.0)]);
+        let last = verdict(&rows);
+        assert!(last.contains("LRO receives as much, "), "{last}");
+        assert!(last.contains("sends only 0.76 x as much"), "{last}");
+    }
 }

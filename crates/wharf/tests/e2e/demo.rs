@@ -76,6 +76,28 @@ fn the_demo_prints_a_table_for_people() {
     }
 }
 
+/// A row is in the pipe before the next one is measured, and the verdict is about the bare kernel.
+#[test]
+fn rows_come_as_they_are_measured() {
+    let Some(host) = Host::new() else { return };
+    // All of them take many minutes.
+    let endless = vec!["1"; 1_000].join(",");
+    let words = ["demo", "--seconds", "0.1", "--case", "kernel", "--connections", &endless];
+    for (json, first) in [(&[][..], "bare kernel"), (&["--json"], "throughput")] {
+        let mut demo = host.spawn(wharf().args(words).args(json));
+        demo.line_with(first);
+        assert!(demo.runs());
+        demo.signal(sys::process::Signal::Kill);
+        demo.wait();
+    }
+    let words = ["demo", "--connections", "1,2", "--seconds", "0.1"];
+    let ended = host.output(wharf().args(words));
+    assert!(ended.status.success(), "{ended}");
+    let last: Vec<&str> = ended.stdout.lines().rev().take(2).collect();
+    assert!(last[1].starts_with("At 2 connections, beside the bare kernel, "), "{ended}");
+    assert!(last[0].starts_with("Beside wharf without them, "), "{ended}");
+}
+
 #[test]
 fn as_an_ordinary_user_the_demo_runs_in_a_user_namespace() {
     let words = ["demo", "--connections", "1", "--seconds", "0.2", "--json"];
