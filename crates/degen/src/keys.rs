@@ -2,8 +2,9 @@
 
 use alloc::borrow::ToOwned;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 
+use crate::hint;
 use crate::value::Unit;
 use crate::{Config, Discipline, Distribution, Nanos, Probability, ValueError};
 
@@ -30,6 +31,18 @@ enum Takes {
     Choice(&'static [&'static str]),
 }
 
+impl Takes {
+    /// Returns true if a number is in range, or is 0 where that has a meaning of its own.
+    fn allows(&self, value: u64) -> bool {
+        match self {
+            Takes::Number { min, max, zero, .. } => {
+                (*min..=*max).contains(&value) || (value == 0 && zero.is_some())
+            }
+            Takes::Bool | Takes::Choice(_) => false,
+        }
+    }
+}
+
 impl Key {
     /// Reads a value. 0 is allowed where it has a meaning of its own.
     ///
@@ -37,10 +50,9 @@ impl Key {
     /// Why the text is no value of this key; [`takes`](Self::takes) describes those that are.
     pub fn parse(&self, text: &str) -> Result<u64, ValueError> {
         match self.takes {
-            Takes::Number { unit, min, max, zero } => {
+            Takes::Number { unit, .. } => {
                 let value = unit.parse(text)?;
-                let allowed = (min..=max).contains(&value) || (value == 0 && zero.is_some());
-                if allowed { Ok(value) } else { Err(ValueError::OutOfRange) }
+                if self.takes.allows(value) { Ok(value) } else { Err(ValueError::OutOfRange) }
             }
             Takes::Bool => match text.trim() {
                 "true" | "on" => Ok(1),
@@ -48,9 +60,21 @@ impl Key {
                 _ => Err(ValueError::Unreadable),
             },
             Takes::Choice(names) => {
-                let at = names.iter().position(|name| *name == text.trim());
+                let at = names.iter().position(|name| is_same(name, text.trim()));
                 at.map(|at| at as u64).ok_or(ValueError::Unreadable)
             }
+        }
+    }
+
+    /// Asks for the value that was probably meant by a text that is none: `; did you mean `100ms`?`. Empty if nothing suggests
+    /// itself.
+    pub fn hint(&self, text: &str) -> String {
+        match self.takes {
+            Takes::Number { unit, .. } => {
+                hint::question(unit, text, |value| self.takes.allows(value))
+            }
+            Takes::Bool => hint::switch(text),
+            Takes::Choice(_) => String::new(),
         }
     }
 
@@ -125,9 +149,33 @@ pub fn time_text(time: Nanos) -> String {
     Unit::Time.format(time)
 }
 
-/// The key with this name.
+/// Asks for the time that was probably meant by a text that is none, as [`Key::hint`] does; `allowed` says which times may be.
+pub fn time_hint(text: &str, allowed: impl Fn(Nanos) -> bool) -> String {
+    hint::question(Unit::Time, text, allowed)
+}
+
+/// The time that was probably meant by a text that is none.
+pub fn meant_time(text: &str) -> Option<Nanos> {
+    hint::readings(Unit::Time, text).into_iter().flatten().next()
+}
+
+/// Asks for the number of bytes that was probably meant, written without a unit.
+pub fn bytes_hint(text: &str, allowed: impl Fn(u64) -> bool) -> String {
+    let read = Unit::Bytes.parse(text).ok();
+    let meant = read.or_else(|| hint::readings(Unit::Bytes, text).into_iter().flatten().next());
+    let meant = meant.filter(|bytes| allowed(*bytes)).map(|bytes| bytes.to_string());
+    hint::ask(meant.as_slice())
+}
+
+/// The key with this name, whose words are joined by `_`, or by `-` as on a command line.
 pub fn find(name: &str) -> Option<&'static Key> {
-    KEYS.iter().find(|key| key.name == name)
+    KEYS.iter().find(|key| is_same(key.name, name))
+}
+
+/// Returns true if a name is written as it is known, or with `-` in place of `_`.
+pub fn is_same(known: &str, written: &str) -> bool {
+    let plain = |byte: u8| if byte == b'-' { b'_' } else { byte };
+    known.bytes().eq(written.bytes().map(plain))
 }
 
 const fn number(unit: Unit, min: u64, max: u64) -> Takes {

@@ -45,6 +45,7 @@ mod config;
 mod counters;
 pub mod delay;
 pub mod ecn;
+mod hint;
 mod invariants;
 pub mod keys;
 pub mod loss;

@@ -144,7 +144,7 @@ fn fraction(value: u64, whole: u64) -> String {
 }
 
 /// A decimal number times `size`, exactly.
-fn decimal(number: &str, size: u64) -> Result<u64, ValueError> {
+pub(crate) fn decimal(number: &str, size: u64) -> Result<u64, ValueError> {
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
     if (whole.is_empty() && part.is_empty()) || part.contains('.') {
         return Err(ValueError::Unreadable);

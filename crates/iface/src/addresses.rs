@@ -41,9 +41,10 @@ impl fmt::Display for AddressError {
         const SUCH_AS: &str = "it is such as 10.0.0.2/24 or fd00::2/64";
         match self {
             AddressError::NoAddress(text) => write!(f, "`{text}` is no IP address: {SUCH_AS}"),
-            AddressError::NoPrefix(text) => {
-                write!(f, "`{text}` has no length of a prefix: {SUCH_AS}")
-            }
+            AddressError::NoPrefix(text) => write!(
+                f,
+                "what follows the `/` of `{text}` is no length of a prefix, which is at most 32 for IPv4 and 128 for IPv6: {SUCH_AS}"
+            ),
             AddressError::NotAHost(ip) => write!(f, "{ip} cannot be the address of a host"),
             AddressError::Twice(ip) => write!(f, "{ip} is given twice"),
             AddressError::FarGateway(ip) => {

@@ -1,9 +1,12 @@
 //! Arguments that several commands take.
 
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use nic::tcp::{Address, AddressError};
 
 /// Where settings come from: the file first, then the command line.
 #[derive(Clone, Debug, Default, Args)]
@@ -25,8 +28,36 @@ fn assignment(text: &str) -> Result<(String, String), String> {
 
 /// Reads how long something is measured.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("it is a number of seconds from 0.1 to 3600".to_owned()),
+    seconds_within(text, 0.1..=3600.0)
+}
+
+/// Reads a number of seconds in a range.
+pub(crate) fn seconds_within(text: &str, range: RangeInclusive<f64>) -> Result<Duration, String> {
+    let hint = match text.parse::<f64>() {
+        Ok(seconds) if range.contains(&seconds) => return Ok(Duration::from_secs_f64(seconds)),
+        Ok(_) => String::new(),
+        Err(_) => seconds_hint(text, &range),
+    };
+    let (least, most) = (range.start(), range.end());
+    Err(format!("it is a number of seconds from {least} to {most}{hint}"))
+}
+
+/// The question for the number that a time with its unit stands for.
+fn seconds_hint(text: &str, range: &RangeInclusive<f64>) -> String {
+    let time = degen::keys::time(text).ok().or_else(|| degen::keys::meant_time(text));
+    let seconds = time.map(|time| time as f64 / 1e9).filter(|seconds| range.contains(seconds));
+    seconds.map(|seconds| format!("; did you mean `{seconds}`?")).unwrap_or_default()
+}
+
+/// Reads an address with the length of its network's prefix. Without one it would be alone in its network, and reach no
+/// other host.
+pub(crate) fn address(text: &str) -> Result<Address, String> {
+    if let Ok(ip) = text.parse::<IpAddr>() {
+        let (length, alone) = if ip.is_ipv4() { (24, 32) } else { (64, 128) };
+        return Err(format!(
+            "the length of its network's prefix is missing: write it behind the address, as in {ip}/{length} \
+             (/{alone} for a network of this address alone)"
+        ));
     }
+    text.parse().map_err(|error: AddressError| error.to_string())
 }

@@ -107,6 +107,7 @@ fn option(key: &'static Key) -> Arg {
     let (help, default) = (capital(key.help), key.default_text());
     let arg = Arg::new(key.name)
         .long(key.name.replace('_', "-"))
+        .alias(key.name)
         .help(format!("{help} [default: {default}]"))
         .long_help(format!("{help}\n[takes: {}] [default: {default}]", key.takes()))
         .value_name("VALUE");

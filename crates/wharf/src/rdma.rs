@@ -12,7 +12,7 @@ use device::{Device, ServeError};
 use serde_json::Value;
 use sys::poll::Signals;
 
-use crate::args::seconds;
+use crate::args::seconds_within;
 use crate::error::Error;
 use crate::loaded::{again_on_nic, is_on_nic};
 use crate::print;
@@ -91,9 +91,7 @@ impl AddressArgs {
 }
 
 fn peer_timeout(text: &str) -> Result<Duration, String> {
-    let is_long = |time: &Duration| *time >= Duration::from_secs(1);
-    let given = seconds(text).ok().filter(is_long);
-    given.ok_or_else(|| "it is a number of seconds from 1 to 3600".to_owned())
+    seconds_within(text, 1.0..=3600.0)
 }
 
 /// The address that the environment names.

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use clap::{Args, ValueEnum};
 use nic::tcp::{Address, Addresses, Own, Role, Service, Work};
 
+use crate::args::address;
 use crate::error::Error;
 use crate::tcp::PROBES;
 
@@ -24,7 +25,7 @@ pub(crate) enum ServiceName {
 pub(crate) struct ServeArgs {
     /// An address of wharf's own TCP beside this machine's, with the length of its network's prefix. This
     /// machine reaches it by the host interface, others by the wire
-    #[arg(long, value_name = "ADDRESS/LEN", requires_all = ["service", "port"])]
+    #[arg(long, value_name = "ADDRESS/LEN", requires_all = ["service", "port"], value_parser = address)]
     address: Vec<Address>,
     /// The service of these addresses
     #[arg(long, value_enum, value_name = "NAME", requires = "address")]

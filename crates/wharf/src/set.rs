@@ -1,7 +1,7 @@
 //! `wharf set`: the settings of a wharf that runs.
 
 use clap::Args;
-use degen::keys::Key;
+use degen::keys::{Key, is_same};
 use nic::config::{Config, ConfigError, KEYS};
 use nic::control::Client;
 use nic::degen::{Direction, SettingError};
@@ -61,8 +61,8 @@ pub(crate) fn run(args: &SetArgs) -> Result<(), Error> {
 
 /// What `--defaults` lists of one key, which is known; a degen's goes by several names.
 fn default_of(key: &str) -> String {
-    if KEYS.iter().any(|known| known.name == key) {
-        return list(None, Some(key));
+    if let Some(known) = KEYS.iter().find(|known| is_same(known.name, key)) {
+        return list(None, Some(known.name));
     }
     let of_degen = nic::degen::find(key.strip_prefix(WAN).unwrap_or(key));
     of_degen.map_or_else(|_| String::new(), |(_, known)| list_degen(None, Some(known.name)))

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use sys::poll::{Interest, PollSet, Signals};
 use sys::process::Signal;
 
-use crate::args::{Settings, seconds};
+use crate::args::{Settings, address, seconds};
 use crate::error::Error;
 use crate::guard::{Before, Guard};
 use crate::lateness::Lateness;
@@ -106,10 +106,10 @@ struct Common {
     #[arg(long, value_name = "IF")]
     wire: Option<String>,
     /// An address of the engine, with the length of its network's prefix
-    #[arg(long, value_name = "ADDRESS/LEN", required = true)]
+    #[arg(long, value_name = "ADDRESS/LEN", required = true, value_parser = address)]
     address: Vec<Address>,
     /// An address that this machine gets on the interface; or give it some by `ip address add`
-    #[arg(long, value_name = "ADDRESS/LEN", conflicts_with = "wire")]
+    #[arg(long, value_name = "ADDRESS/LEN", conflicts_with = "wire", value_parser = address)]
     host_address: Vec<Address>,
     /// Use the addresses on the wire at once, without duplicate address detection, which takes a second
     #[arg(long, requires = "wire")]

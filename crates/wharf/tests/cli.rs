@@ -7,6 +7,8 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 mod captures;
+#[path = "cli/values.rs"]
+mod values;
 
 /// A directory of the test's own, removed afterwards.
 struct Directory(PathBuf);
@@ -147,7 +149,9 @@ fn degen_refuses_what_no_wan_does() {
     for (extra, parts) in [
         (&["--delay", "-5ms"][..], &["`delay`", "\"-5ms\"", "negative"][..]),
         (&["--delay=-5ms"], &["`delay`", "\"-5ms\"", "negative"]),
-        (&["--delay", "5"], &["`delay`", "\"5\"", "a time such as 5ms"]),
+        (&["--delay", "5"], &["`delay`", "\"5\"", "a time such as 5ms", "did you mean `5ms`?"]),
+        (&["--delay", "100"], &["did you mean `100ms`?"]),
+        (&["--reorder-wait", "20 msec"], &["did you mean `20ms`?"]),
         (&["--delay", "5 light years"], &["`delay`", "a time such as 5ms"]),
         (&["--delay", ""], &["`delay`", "a time such as 5ms"]),
         (&["--delay", "\n"], &["`delay`", "\\n"]),
@@ -165,7 +169,13 @@ fn degen_refuses_what_no_wan_does() {
         (&["--ecn=maybe"], &["`ecn`", "true or false"]),
         (&["--reorder-distance", "0"], &["`reorder_distance`", "from 1 to 65535"]),
         (&["--queue-packets", "1.5"], &["`queue_packets`", "a whole number"]),
-        (&["--rate", "10mb"], &["`rate`", "10mbit"]),
+        (&["--rate", "10mb"], &["`rate`", "did you mean `10mbit`?"]),
+        (&["--rate", "10mbps"], &["`rate`", "did you mean `10mbit`?"]),
+        (&["--rate", "10MBps"], &["`rate`", "did you mean `80mbit`?"]),
+        (&["--reverse", "rate=2.5Gb/s"], &["`rate`", "did you mean `2500mbit`?"]),
+        (&["--queue-bytes", "64k"], &["`queue_bytes`", "did you mean `64kb`?"]),
+        (&["--loss", "5"], &["`loss`", "did you mean `5%`?"]),
+        (&["--ecn=yes"], &["`ecn`", "did you mean `true`?"]),
         (&["--rate", "0.1bit"], &["`rate`", "too fine"]),
         (&["--seed", "-1"], &["`seed`", "from 0 to"]),
         (&["--seed", "0x10"], &["`seed`", "whole number"]),

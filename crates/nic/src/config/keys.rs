@@ -179,10 +179,12 @@ impl Key {
                 "false" => Ok(0),
                 _ => Err(self.wrong_type(text)),
             },
-            Kind::Choice { names, .. } => match names.iter().position(|name| *name == text) {
-                Some(at) => Ok(at as u64),
-                None => Err(self.wrong_type(text)),
-            },
+            Kind::Choice { names, .. } => {
+                match names.iter().position(|name| degen::keys::is_same(name, text)) {
+                    Some(at) => Ok(at as u64),
+                    None => Err(self.wrong_type(text)),
+                }
+            }
             Kind::Number { unit, .. } => {
                 let value = match unit {
                     Unit::Nanoseconds => parse_duration(text),
@@ -205,6 +207,18 @@ impl Key {
         Err(ConfigError::OutOfRange { key: self.name, value: text.to_owned(), range: self.range() })
     }
 
+    /// The question for the value that was probably meant, or nothing.
+    fn hint(&self, text: &str) -> String {
+        let is_right = |value: u64| self.in_range(value, text).is_ok();
+        let text = text.trim_matches('"');
+        match self.kind {
+            // Durations here are whole numbers of a unit.
+            Kind::Number { unit: Unit::Nanoseconds, .. } => degen::keys::time_hint(text, is_right),
+            Kind::Number { unit: Unit::Bytes, .. } => degen::keys::bytes_hint(text, is_right),
+            _ => String::new(),
+        }
+    }
+
     /// A value of another kind than the key's.
     pub(super) fn wrong_type(&self, value: &str) -> ConfigError {
         let expected = match self.kind {
@@ -215,6 +229,7 @@ impl Key {
             Kind::Number { .. } => format!("a whole number, {}", self.range()),
             Kind::Bool { .. } | Kind::Choice { .. } | Kind::Policy { .. } => self.range(),
         };
+        let expected = expected + &self.hint(value);
         let value = if value.is_empty() { "empty".to_owned() } else { format!("`{value}`") };
         ConfigError::WrongType { key: self.name, value, expected }
     }

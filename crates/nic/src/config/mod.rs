@@ -368,11 +368,13 @@ impl Config {
     }
 }
 
-/// The table's entry for `key`.
+/// The table's entry for `key`, whose words are joined by `_`, or by `-` as on a command line.
 fn find(key: &str) -> Result<&'static Key, ConfigError> {
-    KEYS.iter().find(|known| known.name == key).ok_or_else(|| ConfigError::UnknownKey {
-        key: key.to_owned(),
-        closest: closest(key, KEYS.iter().map(|known| known.name)),
+    KEYS.iter().find(|known| degen::keys::is_same(known.name, key)).ok_or_else(|| {
+        ConfigError::UnknownKey {
+            key: key.to_owned(),
+            closest: closest(key, KEYS.iter().map(|known| known.name)),
+        }
     })
 }
 

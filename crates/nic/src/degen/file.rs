@@ -170,7 +170,8 @@ fn time(entry: &Entry<'_>) -> Result<u64, Fault> {
     degen::keys::time(&text).map_err(|why| {
         let key = if entry.key == "at" { "at" } else { "repeat" };
         let takes = degen::keys::TIME_FORM.to_owned();
-        (entry.value_at.clone(), SettingError::Value { key, value: text, why, takes })
+        let hint = degen::keys::time_hint(&text, |_| true);
+        (entry.value_at.clone(), SettingError::Value { key, value: text, why, takes, hint })
     })
 }
 

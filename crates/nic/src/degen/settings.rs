@@ -42,7 +42,7 @@ pub enum SettingError {
     #[error("the seed is one for both directions, and cannot change later: it is set at the start")]
     SeedIsFixed,
     /// A value that the key does not take.
-    #[error("`{key}` cannot be {value:?}, {why}: it takes {takes}")]
+    #[error("`{key}` cannot be {value:?}, {why}: it takes {takes}{hint}")]
     Value {
         /// The key.
         key: &'static str,
@@ -52,6 +52,8 @@ pub enum SettingError {
         why: ValueError,
         /// What would be right.
         takes: String,
+        /// The question for what was probably meant, or nothing.
+        hint: String,
     },
     /// The value of something that is no key of a direction.
     #[error("`{key}` cannot be {value}: it is {takes}")]
@@ -174,6 +176,7 @@ fn read(key: &'static Key, value: &str) -> Result<u64, SettingError> {
         value: value.to_owned(),
         why,
         takes: key.takes(),
+        hint: key.hint(value),
     })
 }
 

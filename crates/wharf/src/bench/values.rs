@@ -21,10 +21,7 @@ pub(super) fn named<T: Copy>(
 
 /// How long a system runs for one figure.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.01..=60.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("it is a number of seconds from 0.01 to 60".to_owned()),
-    }
+    crate::args::seconds_within(text, 0.01..=60.0)
 }
 
 /// A setting of degen's, tried at once: what degen does not know is told before anything is made ready, or root asked for.
