@@ -46,11 +46,26 @@ impl Serving {
         if self.waiting.is_empty() {
             return Ok(());
         }
-        let of = self.carried.get(&qp.0).map(|of| of.stream);
-        let has_it = |number: &u64| Some(*number) == of || self.shares_queue(*number, qp);
-        let waiting: Vec<u64> = self.waiting.iter().copied().filter(has_it).collect();
-        for number in waiting {
+        if let Some(of) = self.carried.get(&qp.0).copied()
+            && self.waiting.contains(&of.stream)
+        {
+            self.look_for_receive(now, of.stream)?;
+        }
+        // A shared queue is shared with itself.
+        if !self.process.share_receives(qp, qp) {
+            return Ok(());
+        }
+        // Each has its turn. Where one finds no receive, there is none for the others.
+        for _ in 0..self.waiting.len() {
+            let (behind, before) =
+                (self.waiting.range(self.looked + 1..), self.waiting.range(..=self.looked));
+            let next = behind.chain(before).find(|number| self.shares_queue(**number, qp)).copied();
+            let Some(number) = next else { break };
+            self.looked = number;
             self.look_for_receive(now, number)?;
+            if self.waiting.contains(&number) {
+                break;
+            }
         }
         Ok(())
     }

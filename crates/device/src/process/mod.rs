@@ -62,6 +62,8 @@ pub(crate) struct Serving {
     unfinished: VecDeque<u64>,
     /// Streams with a message that waits for a receive.
     waiting: BTreeSet<u64>,
+    /// The one of them that was looked at last, of those that share receives.
+    looked: u64,
     /// How long each part of a turn may be: see [`PART_MAX`].
     part_max: Nanos,
     /// Turns since it was looked what is ready.
@@ -131,6 +133,7 @@ impl Serving {
             last_stream: 0,
             unfinished: VecDeque::new(),
             waiting: BTreeSet::new(),
+            looked: 0,
             part_max: PART_MAX,
             unlooked: 0,
             awake: Awake::default(),
