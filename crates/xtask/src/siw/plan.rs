@@ -140,6 +140,19 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
+    fn the_musts_of_rdma_name_lines_that_there_are() {
+        let table = include_str!("../../../../docs/rdma-musts.md");
+        let (_, of_siw) = table.split_once("## Beside Linux siw").expect("it has that section");
+        let lines = of_siw.lines().filter(|line| line.starts_with('|'));
+        let words: Vec<&str> = lines.flat_map(|line| line.split('`').skip(1).step_by(2)).collect();
+        assert!(words.len() > 15, "{words:?}");
+        let steps = all();
+        for words in words {
+            assert!(steps.iter().any(|step| step.what.contains(words)), "no line has `{words}`");
+        }
+    }
+
+    #[test]
     fn each_line_is_another() {
         let steps = all();
         let lines: BTreeSet<&str> = steps.iter().map(|step| step.what.as_str()).collect();
