@@ -10,6 +10,7 @@
 #![allow(unsafe_code)]
 
 pub mod affinity;
+mod alarm;
 pub mod allocator;
 pub mod bpf;
 pub mod calls;
@@ -21,6 +22,7 @@ pub mod epoll;
 mod error;
 pub mod ethtool;
 pub mod executable;
+pub mod foreign;
 pub mod frames;
 pub mod futex;
 pub mod handoff;
@@ -38,6 +40,7 @@ pub mod process;
 pub mod process_memory;
 pub mod seccomp;
 pub mod shared;
+pub mod shared_event;
 mod sockopt;
 pub mod spin;
 pub mod stream;

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::SocketAddr;
 
 use crate::error::check;
+use crate::foreign::Foreign;
 use crate::process::PeerCredentials;
 use crate::unix::sockaddr;
 
@@ -178,8 +179,35 @@ impl PacketSocket {
         self.receive_some(into).map(|(received, _)| received)
     }
 
+    /// Receives a message of another process, whose descriptors are closed for this owner (see [`Foreign`]).
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    pub fn receive_foreign(
+        &self,
+        into: &mut [u8],
+        owner: u32,
+    ) -> io::Result<(usize, Vec<Foreign<OwnedFd>>)> {
+        let (len, descriptors, flags) = self.receive_raw(into)?;
+        let foreign = |descriptor| Foreign::new(descriptor, owner);
+        let descriptors: Vec<_> = descriptors.into_iter().map(foreign).collect();
+        match flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) {
+            0 => Ok((len, descriptors)),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
     /// A message, and whether all of its descriptors have come.
     fn receive_some(&self, into: &mut [u8]) -> io::Result<(Received, bool)> {
+        let (len, descriptors, flags) = self.receive_raw(into)?;
+        if flags & libc::MSG_TRUNC != 0 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Ok((Received { len, descriptors }, flags & libc::MSG_CTRUNC == 0))
+    }
+
+    /// The length of a message, its descriptors, and what recvmsg(2) says of both (`msg_flags`).
+    fn receive_raw(&self, into: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>, libc::c_int)> {
         let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
         let mut control = Control([0; _]);
         // SAFETY: all-zero is a valid msghdr.
@@ -191,11 +219,7 @@ impl PacketSocket {
         // SAFETY: `message` points to live memory of the lengths that it names, which the kernel may write.
         let len = unsafe { libc::recvmsg(self.0.as_raw_fd(), &raw mut message, flags) };
         let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
-        let descriptors = descriptors(&message);
-        if message.msg_flags & libc::MSG_TRUNC != 0 {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        Ok((Received { len, descriptors }, message.msg_flags & libc::MSG_CTRUNC == 0))
+        Ok((len, descriptors(&message), message.msg_flags))
     }
 
     /// Whether `is_it` says so of one of the messages that wait to be received, which all stay. It looks at `most` of them

@@ -10,6 +10,7 @@ pub use answers::{Answers, answers};
 pub use obstacle::{Obstacle, inode_of, namespace_of, obstacle, owner_of};
 
 use std::io;
+use std::mem::ManuallyDrop;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
@@ -261,6 +262,17 @@ pub fn is_corked(socket: impl AsFd) -> io::Result<bool> {
 pub fn state(socket: impl AsFd) -> io::Result<u8> {
     let info: libc::tcp_info = sockopt::get(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_INFO)?;
     Ok(info.tcpi_state)
+}
+
+/// The ends of a connection, local and remote.
+///
+/// # Errors
+/// As `getsockname` and `getpeername`: `NotConnected` for a socket that has no connection.
+pub fn ends(socket: impl AsFd) -> io::Result<(SocketAddr, SocketAddr)> {
+    // SAFETY: the descriptor is open for as long as this has it, which is not dropped and so does not close it.
+    let stream = unsafe { TcpStream::from_raw_fd(socket.as_fd().as_raw_fd()) };
+    let stream = ManuallyDrop::new(stream);
+    Ok((stream.local_addr()?, stream.peer_addr()?))
 }
 
 /// What tells a socket from all others (`SO_COOKIE`), as long as the machine runs.

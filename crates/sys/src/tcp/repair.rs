@@ -14,6 +14,9 @@
 //! others: it seems to be connected, and has nothing in its queues. [`dissolve`] takes it out again, with what was written
 //! to it meanwhile. [`discard`] makes the kernel forget it.
 //!
+//! A socket in repair mode lets its program do what needs the privilege otherwise: [`release`] checks it before the program
+//! has it alone again.
+//!
 //! What the kernel does not show, and what it does not accept, is in the table of `tcp::repair`.
 //!
 //! All of this needs `CAP_NET_ADMIN` in the user namespace of the socket's network namespace.
@@ -30,7 +33,7 @@ use std::os::fd::BorrowedFd;
 
 use crate::sockopt;
 
-pub use placeholder::{discard, dissolve, is_placeholder, reserve};
+pub use placeholder::{discard, dissolve, is_placeholder, is_repaired, release, reserve};
 pub use put_back::{put_back, put_back_paused, resume, write_rest};
 pub use stand_in::SEQUENCE as PLACEHOLDER_SEQUENCE;
 pub use take::{take, take_once};

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use super::put_back::leave;
 use super::stand_in::{SEQUENCE, connect};
@@ -79,17 +79,72 @@ pub fn dissolve(socket: impl AsFd) -> io::Result<Vec<u8>> {
     Ok(Vec::new())
 }
 
+/// Attempts of [`discard`]: each fails only if the socket's program makes a call between two of this process's.
+const ATTEMPTS: usize = 1000;
+/// LISTEN, as the kernel numbers it (include/net/tcp_states.h).
+const LISTEN: u8 = 10;
+
 /// Makes the kernel forget the connection of a socket, whatever it is, without a packet. The socket is unconnected
 /// then, and out of repair mode, with this `SO_REUSEADDR`: it is bound still.
 ///
+/// While it is in repair mode and unconnected, its program may have it listen, after which it cannot leave repair mode, or
+/// connect it to any peer without a handshake. Both are undone.
+///
 /// # Errors
-/// `PermissionDenied` without the privilege.
+/// `PermissionDenied` without the privilege; `ResourceBusy` if the program does so again and again, faster than this: then
+/// [`is_repaired`] says whether the socket is in repair mode.
 pub fn discard(socket: impl AsFd, reuse_address: bool) -> io::Result<()> {
     let socket = socket.as_fd();
+    for _ in 0..ATTEMPTS {
+        match discard_once(socket, reuse_address) {
+            Ok(()) if crate::tcp::state(socket)? == CLOSE && !is_repaired(socket)? => {
+                // What disconnecting has left behind.
+                let _: libc::c_int = crate::sockopt::get(socket, libc::SOL_SOCKET, libc::SO_ERROR)?;
+                return Ok(());
+            }
+            Ok(()) => {}
+            // No socket that listens enters or leaves repair mode.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                if crate::tcp::state(socket)? != LISTEN && !has_privilege(socket) {
+                    return Err(error);
+                }
+                address::disconnect(socket)?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::ResourceBusy, "its program does not leave it alone"))
+}
+
+fn discard_once(socket: BorrowedFd<'_>, reuse_address: bool) -> io::Result<()> {
     set(socket, libc::TCP_REPAIR, &REPAIR_ON)?;
     address::disconnect(socket)?;
-    leave(socket, reuse_address)?;
-    // What disconnecting has left behind.
-    let _: libc::c_int = crate::sockopt::get(socket, libc::SOL_SOCKET, libc::SO_ERROR)?;
-    Ok(())
+    leave(socket, reuse_address)
+}
+
+/// Whether this thread may have a socket enter repair mode, which one that is in it already shows as well.
+fn has_privilege(socket: BorrowedFd<'_>) -> bool {
+    set(socket, libc::TCP_REPAIR, &REPAIR_ON).is_ok()
+}
+
+/// Whether a socket is in repair mode (`TCP_REPAIR`).
+///
+/// # Errors
+/// The error of `getsockopt`, as for a socket that is not TCP's.
+pub fn is_repaired(socket: impl AsFd) -> io::Result<bool> {
+    get::<libc::c_int>(socket.as_fd(), libc::TCP_REPAIR).map(|repairs| repairs != 0)
+}
+
+/// Checks a socket before its program alone has it again: one in repair mode is [discarded](discard). Returns whether it
+/// was in repair mode.
+///
+/// # Errors
+/// As [`discard`]: it may be in repair mode then.
+pub fn release(socket: impl AsFd, reuse_address: bool) -> io::Result<bool> {
+    let socket = socket.as_fd();
+    if !is_repaired(socket)? {
+        return Ok(false);
+    }
+    discard(socket, reuse_address)?;
+    Ok(true)
 }

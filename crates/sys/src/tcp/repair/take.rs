@@ -1,9 +1,8 @@
 //! Taking a connection out of the kernel.
 
 use std::io;
-use std::mem::ManuallyDrop;
-use std::net::{SocketAddr, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use super::put_back::leave;
 use super::{
@@ -48,9 +47,7 @@ pub fn take_once<T>(
     mut keep: impl FnMut(Parts) -> io::Result<T>,
 ) -> io::Result<T> {
     let socket = socket.as_fd();
-    // SAFETY: the descriptor is open for as long as this has it, which is not dropped and so does not close it.
-    let names = ManuallyDrop::new(unsafe { TcpStream::from_raw_fd(socket.as_raw_fd()) });
-    let (local, remote) = (names.local_addr()?, names.peer_addr()?);
+    let (local, remote) = tcp::ends(socket)?;
     if !may_bind(local)? {
         return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, "its port may not be bound"));
     }
