@@ -52,7 +52,7 @@ pub(crate) struct Names<T>(Mutex<All<T>>);
 
 struct All<T> {
     by_name: BTreeMap<u32, Pointer<T>>,
-    /// Where they are.
+    /// Their addresses.
     addresses: BTreeSet<usize>,
 }
 

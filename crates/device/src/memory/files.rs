@@ -20,7 +20,7 @@ const OF_FILE: u64 = 1 << 63;
 /// The bits of an offset. All regions of a process together have fewer bytes.
 const OFFSET_BITS: u32 = 41;
 const OFFSET_MAX: u64 = (1 << OFFSET_BITS) - 1;
-/// What the place of a region's first byte has in common with its offset in the file: the remainder of this.
+/// Divisor by which the place of a region's first byte and its offset in the file have the same remainder.
 const ALIGNMENT: u64 = 8;
 /// Most regions.
 const REGIONS_MAX: usize = 1 << 22;

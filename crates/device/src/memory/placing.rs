@@ -260,7 +260,7 @@ mod tests {
         (0..len).map(|at: usize| (at % 251) as u8).collect()
     }
 
-    /// Where the parts of a sequence begin that are not stored yet.
+    /// Returns the begins and lengths of the parts that are not stored yet.
     fn parts_of(run: &Placing<'_, '_>) -> Vec<(u64, usize)> {
         let mut at = run.address;
         let parts = run.parts[..run.count].iter().map(|part| {

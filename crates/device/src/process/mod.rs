@@ -209,7 +209,7 @@ impl Serving {
         self.expire(now)
     }
 
-    /// Whether the part of a turn that has begun at this time is over.
+    /// Returns true if the part of a turn that has begun at this time is over.
     fn has_taken_long(&self, since: Nanos) -> bool {
         sys::clock::now().saturating_sub(since) >= self.part_max
     }
@@ -278,7 +278,7 @@ impl Serving {
         waited
     }
 
-    /// What is ready now, unless there are posts: a system call is for later then. A program that posts without pause does not
+    /// Looks what is ready now, unless there are posts: the system call is made later then. A program that posts without pause does not
     /// keep the device from all else.
     fn look_awake(&mut self) -> std::io::Result<()> {
         let has_posts = Control::new(self.shared.words()).is_some_and(|of| of.has_posts());

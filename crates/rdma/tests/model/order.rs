@@ -22,7 +22,7 @@ pub(crate) enum Kind {
     Atomic,
 }
 
-/// Whether the first of two kinds takes effect before the second.
+/// Order in which work of two kinds takes effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Order {
     Always,

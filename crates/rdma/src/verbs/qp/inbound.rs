@@ -56,7 +56,7 @@ impl Segment<'_> {
     }
 }
 
-/// What has become of the next FPDU.
+/// Outcome of a look for the next FPDU.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
     /// It is done with: placed, or kept.

@@ -41,7 +41,7 @@ pub(super) struct Rx {
     /// The elements of the receive at hand.
     pub(super) sges: Vec<Sge>,
     pub(super) order: InOrder,
-    /// What waits for a receive.
+    /// Messages that wait for a receive.
     pub(super) parked: Parked,
     /// The ready message that the initiator sends first, until it has come.
     pub(super) rtr: Option<Rtr>,
@@ -51,7 +51,7 @@ pub(super) struct Rx {
     pub(super) ird: usize,
 }
 
-/// What the next message is judged by: those before it.
+/// Facts about the messages before, by which the next one is judged.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct InOrder {
     /// A tagged message that has begun and not ended.
@@ -116,7 +116,7 @@ pub(super) enum Response {
     Atomic {
         id: u32,
         original: u64,
-        /// Where it was done.
+        /// The word that it has changed.
         place: Location,
     },
 }

@@ -112,7 +112,7 @@ impl Rnic {
         Ok(queue_pair.receive(&mut self.shared, slices, memory))
     }
 
-    /// Whether a message that meets no receive waits for one, instead of ending the stream: [`receive`](Self::receive) keeps it,
+    /// Lets a message that meets no receive wait for one, instead of ending the stream, or not any more: [`receive`](Self::receive) keeps it,
     /// and what follows it but responses, up to [`PARKED_MAX`](crate::verbs::PARKED_MAX) bytes, and looks for receives when it is
     /// called the next time. RFC 5041 section 7 ends the stream by what has come and finds no buffer; what waits has not come.
     /// Programs that were written for InfiniBand rely on such a wait (receiver not ready, RNR).
@@ -122,18 +122,18 @@ impl Rnic {
         }
     }
 
-    /// Whether a message waited for a receive when [`receive`](Self::receive) was called last, and the stream has not ended
-    /// since.
+    /// Returns true if a message waited for a receive when [`receive`](Self::receive) was called last, and the stream has not
+    /// ended since.
     pub fn is_waiting(&self, qp: Qp) -> bool {
         self.qps.get(qp).is_some_and(|queue_pair| queue_pair.is_waiting())
     }
 
-    /// A number that is another one when the message that waits for a receive is not the one that did before.
+    /// Returns a number that changes when the message that waits for a receive has got one.
     pub fn waits_since(&self, qp: Qp) -> u64 {
         self.qps.get(qp).map_or(0, |queue_pair| queue_pair.waits_since())
     }
 
-    /// Whether [`receive`](Self::receive) takes no more before the message that waits has a receive.
+    /// Returns true if [`receive`](Self::receive) takes no more before the message that waits has a receive.
     pub fn is_full(&self, qp: Qp) -> bool {
         self.qps.get(qp).is_some_and(|queue_pair| queue_pair.is_full())
     }

@@ -1,4 +1,4 @@
-//! What programs rely on that poll memory, and the order of work at its responder: a program of the tests' own.
+//! Guarantees for programs that poll memory, and the order of work at its responder: a program of the tests' own.
 
 use std::process::Command;
 

@@ -199,7 +199,7 @@ pub(super) fn pings(pair: &Pair, ip: Ip, size: &str, count: usize) {
     pings_to(pair, [&to, &to], size, count);
 }
 
-/// The same to the server's address, as the server and as the client name it.
+/// Pings the server's address, as the server and as the client name it.
 fn pings_to(pair: &Pair, [at, to]: [&str; 2], size: &str, count: usize) {
     let times = count.to_string();
     let words = ["-V", "-v", "-C", &times, "-S", size];
