@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use rdma::mpa::Config;
 use rdma::session::{MESSAGE_MAX, Reply, Request};
 use serde_json::Value;
+use sys::foreign::Foreign;
 use sys::packets::{PacketListener, PacketSocket, Received};
 use sys::poll::{Signals, poll};
-use sys::process::{Owner, Signal, owner, uid};
+use sys::process::{Owner, PeerCredentials, Signal, owner, uid};
 use sys::process_memory::ProcessMemory;
 
 use crate::process::Serving;
@@ -167,11 +168,22 @@ impl Device {
             Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
         };
         let (registry, terms) = (self.registry.clone(), self.terms);
-        let pid = socket.peer().map_or(0, |peer| peer.pid);
+        let (Ok(peer), Ok(last)) = (socket.peer(), socket.as_fd().try_clone_to_owned()) else {
+            return true;
+        };
+        // The last of the socket's descriptors, as to close that may take long.
+        let last = Foreign::new(last, peer.uid);
+        let pid = peer.pid;
+        if let Err(error) = may_connect(peer) {
+            drop(socket);
+            tracing::warn!("process {pid} has no session: {error}");
+            return true;
+        }
         let work = move || {
             if let Err(error) = greet(socket, &registry, terms) {
                 tracing::warn!("process {pid} has no session: {error}");
             }
+            drop(last);
         };
         let started = std::thread::Builder::new().name(format!("rdma-{pid}")).spawn(work);
         if let Err(error) = started {
@@ -192,14 +204,19 @@ fn is_enough(signals: &Signals) -> io::Result<bool> {
     Ok(false)
 }
 
-/// A process, or whoever asks for counters.
-fn greet(socket: PacketSocket, registry: &Registry, terms: Terms) -> Result<(), ServeError> {
-    let peer = socket.peer()?;
+/// That this process's user, and no other, may have a session.
+fn may_connect(peer: PeerCredentials) -> io::Result<()> {
     let (whose, own) = (owner(peer.uid), uid());
     if whose != Owner::Own && (whose, own) != (Owner::Root, 0) {
         let error = format!("it is of {whose}, and the device of user {own}");
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, error).into());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, error));
     }
+    Ok(())
+}
+
+/// A process, or one that asks for counters.
+fn greet(socket: PacketSocket, registry: &Registry, terms: Terms) -> Result<(), ServeError> {
+    let peer = socket.peer()?;
     if !poll(&[socket.as_fd()], Some(PATIENCE))?.contains(0) {
         return Err(io::Error::from(io::ErrorKind::TimedOut).into());
     }

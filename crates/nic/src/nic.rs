@@ -23,6 +23,7 @@ use crate::error::Error;
 use crate::handle::Wake;
 use crate::handoff::agent::Agent;
 use crate::handoff::{Handoffs, Listener, guard};
+use crate::lane::handoff::AgentCounts;
 use crate::open::{self, Held, HostEnd, HostInterface, Hosts, OpenWire, Purpose};
 use crate::port::shared::Scheduler;
 use crate::running::{Start, Wan, Workers};
@@ -251,12 +252,14 @@ impl Nic {
         let mut all = Published::total(self.workers.iter().map(|(handle, _)| handle.published()));
         if let Some(agent) = &*self.agent() {
             // The agent knows of all, a worker of its own alone.
-            let refused = agent.refused();
+            let (refused, sessions) = (agent.refused(), agent.sessions());
             for entry in &mut all {
+                let of_session = || sessions.entries().into_iter().find(|of| of.0 == entry.name);
                 let by_reason = || refused.entries().find(|(name, _)| *name == entry.name);
                 match entry.group {
                     "handoff_refused" => entry.value = by_reason().map_or(0, |(_, count)| count),
                     "handoff" if entry.name == "refused" => entry.value = refused.sum(),
+                    AgentCounts::GROUP => entry.value = of_session().map_or(0, |(_, count)| count),
                     _ => {}
                 }
             }

@@ -236,16 +236,6 @@ pub fn reuses_address(socket: impl AsFd, was: bool) -> bool {
     }
 }
 
-/// Closes a socket that others may have had, too. If it is the last descriptor and the socket lingers (`SO_LINGER`), that
-/// takes as long as they have set, which a thread of its own waits for.
-pub fn close_apart(socket: OwnedFd) {
-    let linger = sockopt::get::<libc::linger>(socket.as_fd(), libc::SOL_SOCKET, libc::SO_LINGER);
-    if linger.is_ok_and(|linger| linger.l_onoff != 0 && linger.l_linger > 0) {
-        // Without a thread it is closed here.
-        let _ = std::thread::Builder::new().name("lingers".to_owned()).spawn(move || drop(socket));
-    }
-}
-
 /// Whether parts of segments are held back (`TCP_CORK`).
 ///
 /// # Errors

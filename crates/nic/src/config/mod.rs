@@ -153,6 +153,8 @@ pub struct Handoff {
     pub connections: u32,
     /// `handoff.connections_per_uid`; 0 for no bound.
     pub connections_per_uid: u32,
+    /// `handoff.sessions_per_uid`; 0 for no bound.
+    pub sessions_per_uid: u32,
     /// `handoff.buffer` in bytes.
     pub buffer: u32,
     /// `handoff.bypass_firewall`
@@ -267,6 +269,7 @@ impl Default for Config {
                 policy: Policy::default(),
                 connections: 0,
                 connections_per_uid: 0,
+                sessions_per_uid: 0,
                 buffer: 0,
                 bypass_firewall: false,
                 load: false,

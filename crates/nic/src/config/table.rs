@@ -509,6 +509,20 @@ pub static KEYS: &[Key] = &[
         field: number!(handoff.connections_per_uid),
     },
     Key {
+        name: "handoff.sessions_per_uid",
+        kind: Kind::Number {
+            default: 512,
+            min: 1,
+            max: 1024,
+            unit: Unit::Count,
+            power_of_two: false,
+            zero: Some("no bound"),
+        },
+        run_time: false,
+        help: "most processes of one user that may offer connections at a time; root has no such bound",
+        field: number!(handoff.sessions_per_uid),
+    },
+    Key {
         name: "handoff.buffer",
         kind: Kind::Number {
             default: 4 << 20,

@@ -1,11 +1,14 @@
 //! The clients that are served, each by a thread, and their end.
 
 use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use sys::foreign::Foreign;
 
 /// Clients served at the same time.
 const CLIENTS_MAX: usize = 64;
@@ -42,16 +45,21 @@ impl Clients {
     }
 
     /// Serves a client by `conversation`, on a thread of its own. If no thread can be started its stream is
-    /// dropped, which closes the connection.
-    pub(super) fn serve<F>(&mut self, stream: UnixStream, entitled: bool, conversation: F)
-    where
+    /// dropped, which closes the connection. `last` is another descriptor of the stream.
+    pub(super) fn serve<F>(
+        &mut self,
+        (stream, last): (UnixStream, Foreign<OwnedFd>),
+        entitled: bool,
+        conversation: F,
+    ) where
         F: FnOnce(Arc<UnixStream>, &AtomicBool) + Send + 'static,
     {
         let (stream, ending) = (Arc::new(stream), Arc::clone(&self.ending));
         let weak = Arc::downgrade(&stream);
-        let thread = thread::Builder::new()
-            .name("control client".to_owned())
-            .spawn(move || conversation(stream, &ending));
+        let thread = thread::Builder::new().name("control client".to_owned()).spawn(move || {
+            conversation(stream, &ending);
+            drop(last);
+        });
         match thread {
             Ok(thread) => self.served.push(Served { stream: weak, entitled, thread }),
             Err(error) => tracing::warn!("a control client is not served: no thread: {error}"),
@@ -59,7 +67,7 @@ impl Clients {
     }
 
     /// Ends all conversations: idle ones at once, others after the answer that the client waits for. Returns
-    /// when every thread has ended.
+    /// when every thread has ended, or waits for its client alone.
     pub(super) fn end(self) {
         self.ending.store(true, Ordering::Release);
         self.shut_down(Shutdown::Read);
@@ -69,7 +77,13 @@ impl Clients {
             thread::sleep(LOOK_EVERY);
         }
         self.shut_down(Shutdown::Both);
-        for client in self.served {
+        let since = Instant::now();
+        while !all_ended() && since.elapsed() < GRACE {
+            thread::sleep(LOOK_EVERY);
+        }
+        // Of the others none is answered any more: they wait for a descriptor that came with a request to be closed, which
+        // takes as long as its client likes.
+        for client in self.served.into_iter().filter(|client| client.thread.is_finished()) {
             // It has no result, and a panic of it was printed when it happened.
             let _ = client.thread.join();
         }

@@ -8,13 +8,14 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use ::tcp::FourTuple;
 use serde_json::{Map, Value, json};
+use sys::foreign::Foreign;
 use sys::poll::{Interest, PollSet};
 use sys::process::{self, Owner, PeerCredentials};
 
@@ -249,6 +250,9 @@ where
             Lines::new(Arc::new(stream)).write(&json!({"error": words}), Duration::from_millis(10));
     };
     let Ok(peer) = process::peer_credentials(&stream) else { return };
+    // The last of the stream's descriptors, as to close that may take long.
+    let Ok(last) = stream.as_fd().try_clone_to_owned() else { return };
+    let last = Foreign::new(last, peer.uid);
     let entitled = is_entitled(&peer);
     tracing::debug!("a control client: process {} of user {}", peer.pid, peer.uid);
     if !entitled && !gate.lets(&peer) {
@@ -258,9 +262,10 @@ where
     if !clients.have_room(entitled) {
         return refuse(stream, "too many clients at once; try again");
     }
-    let handler = Arc::clone(handler);
-    clients.serve(stream, entitled, move |stream, ending| {
-        converse(stream, &Client { peer, entitled }, ending, &*handler);
+    // A client that keeps its thread waiting does not keep the handler.
+    let handler = Arc::downgrade(handler);
+    clients.serve((stream, last), entitled, move |stream, ending| {
+        converse(stream, &Client { peer, entitled }, ending, &handler);
     });
 }
 
@@ -332,11 +337,19 @@ fn is_entitled(peer: &PeerCredentials) -> bool {
 }
 
 /// Answers requests until the client disconnects, takes too long or sends an invalid line.
-fn converse(stream: Arc<UnixStream>, client: &Client, ending: &AtomicBool, handler: &impl Handler) {
+fn converse(
+    stream: Arc<UnixStream>,
+    client: &Client,
+    ending: &AtomicBool,
+    handler: &Weak<impl Handler>,
+) {
     let mut lines = Lines::new(stream);
     while !ending.load(Ordering::Acquire) {
         let answer = match lines.read(PATIENCE) {
-            Ok(Some(line)) => request(&line, client, handler),
+            Ok(Some(line)) => {
+                let Some(handler) = handler.upgrade() else { return };
+                request(&line, client, &*handler)
+            }
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 let words = format!("a request is one line of at most {LINE_MAX} bytes");
                 let _ = lines.write(&json!({"error": words}), PATIENCE); // it is over either way

@@ -50,8 +50,6 @@ impl Process for Memory {
     fn doorbell(&self, _worker: u32) -> Option<BorrowedFd<'_>> {
         None
     }
-
-    fn drain(&self, _worker: u32) {}
 }
 
 struct Deaf;

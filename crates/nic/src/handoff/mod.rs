@@ -33,7 +33,7 @@ use sys::tap::TapQueue;
 use wire::Mac;
 
 use self::agent::ways::Ways;
-use self::agent::{Agent, Host, Link};
+use self::agent::{Agent, Host, Link, PerUser};
 use crate::config::{self, Access, Config};
 use crate::entropy::flow_hash;
 use crate::handle::Wake;
@@ -212,7 +212,9 @@ impl Handoffs {
     ) -> io::Result<Agent> {
         let ways = self.workers.into_iter().zip(workers);
         let ways = ways.map(|((sender, left), worker)| (Way::new(sender, worker), left)).collect();
-        let config::Handoff { bypass_firewall, connections_per_uid, policy, .. } = self.config;
+        let config::Handoff { bypass_firewall, policy, .. } = self.config;
+        let (connections, sessions) =
+            (self.config.connections_per_uid, self.config.sessions_per_uid);
         let mirror = self.mirror.clone();
         let to_kernel = host.map(|tap| ToKernel::new(tap, self.mac));
         let beginnings = Beginnings::new(self.mirror);
@@ -222,7 +224,7 @@ impl Handoffs {
             self.link,
             (Ways::new(ways, self.claims), beginnings),
             (mirror, to_kernel),
-            (Host::new(interface, bypass_firewall)?, connections_per_uid, &policy),
+            (Host::new(interface, bypass_firewall)?, PerUser { connections, sessions }, &policy),
         )
     }
 }

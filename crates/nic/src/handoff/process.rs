@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use handoff::session::{Layout, Offsets};
-use sys::poll::EventFd;
 use sys::shared::SharedMemory;
+use sys::shared_event::{SharedEvent, prepare};
 
 use crate::lane::handoff::link::{Process, shared};
 
@@ -17,28 +17,31 @@ pub(super) struct SharedProcess {
     offsets: Offsets,
     memory: SharedMemory,
     /// The process waits for it.
-    wake: EventFd,
+    wake: SharedEvent,
     /// Open for writing as long as somebody may put the process's connections back: wharf, or its guard.
     alive: PipeWriter,
     /// The other end, which the process has. `None` in a guard.
     seen: Option<PipeReader>,
     /// For each worker: it waits for it.
-    doorbells: Vec<EventFd>,
+    doorbells: Vec<SharedEvent>,
 }
 
 impl SharedProcess {
-    /// With memory of this layout.
+    /// Makes memory of this layout for a process of this user.
     ///
     /// # Errors
-    /// `InvalidInput` for a layout that no memory has; what memfd_create, eventfd and pipe say.
-    pub(super) fn new(layout: Layout) -> io::Result<Self> {
+    /// `InvalidInput` for a layout that no memory has; what memfd_create, eventfd, pipe and [`prepare`] say.
+    pub(super) fn new(layout: Layout, user: u32) -> io::Result<Self> {
         let offsets = layout.offsets().map_err(|_| io::ErrorKind::InvalidInput)?;
-        let doorbells = (0..layout.workers).map(|_| EventFd::new()).collect::<Result<_, _>>()?;
+        // Without it the process could never be woken.
+        prepare()?;
+        let event = |_| SharedEvent::new(user);
+        let doorbells = (0..layout.workers).map(event).collect::<Result<_, _>>()?;
         let (seen, alive) = io::pipe()?;
         Ok(SharedProcess {
             offsets,
             memory: SharedMemory::new(c"wharf-handoff", layout.bytes())?,
-            wake: EventFd::new()?,
+            wake: SharedEvent::new(user)?,
             alive,
             seen: Some(seen),
             doorbells,
@@ -52,9 +55,13 @@ impl SharedProcess {
     pub(super) fn of_another(
         layout: Layout,
         memory: SharedMemory,
-        wake: EventFd,
+        wake: SharedEvent,
         alive: PipeWriter,
     ) -> io::Result<Self> {
+        // Now, as it may be needed when there is nothing left to make it of.
+        if let Err(error) = prepare() {
+            tracing::warn!("a guard cannot wake programs: {error} (fs.aio-max-nr)");
+        }
         let offsets = layout.offsets().ok().filter(|_| memory.words().len() >= layout.words());
         let offsets = offsets.ok_or(io::ErrorKind::InvalidInput)?;
         Ok(SharedProcess { offsets, memory, wake, alive, seen: None, doorbells: Vec::new() })
@@ -107,8 +114,9 @@ impl Process for SharedProcess {
     }
 
     fn wake(&self) {
-        // The one error is a counter about to overflow: then it is readable.
-        let _ = self.wake.signal();
+        if let Err(error) = self.wake.signal() {
+            tracing::debug!("a process is not woken: {error}");
+        }
     }
 
     fn wake_waiters(&self, word: &AtomicU64) {
@@ -117,12 +125,5 @@ impl Process for SharedProcess {
 
     fn doorbell(&self, worker: u32) -> Option<BorrowedFd<'_>> {
         self.doorbells.get(worker as usize).map(AsFd::as_fd)
-    }
-
-    fn drain(&self, worker: u32) {
-        if let Some(bell) = self.doorbells.get(worker as usize) {
-            // It stays readable, and costs a look each turn.
-            let _ = bell.drain();
-        }
     }
 }

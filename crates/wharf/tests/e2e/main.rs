@@ -20,6 +20,7 @@ mod handoff_captured;
 mod handoff_descriptors;
 mod handoff_doctor;
 mod handoff_host;
+mod handoff_hostile;
 mod handoff_idle;
 mod handoff_in_place;
 mod handoff_info;

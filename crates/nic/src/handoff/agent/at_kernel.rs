@@ -3,7 +3,7 @@
 //! A program does not tell when it closes them. The kernel knows which there are still.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use ::tcp::FourTuple;
@@ -45,10 +45,9 @@ impl AtKernel {
     }
 
     /// What was offered stays at the kernel.
-    pub(super) fn refused(&mut self, socket: OwnedFd, owner: PeerCredentials, why: Refusal) {
-        let (socket, path) = ends_of(socket);
+    pub(super) fn refused(&mut self, socket: impl AsFd, owner: PeerCredentials, why: Refusal) {
         // What has no peer is no connection.
-        if let Some(path) = path {
+        if let Some(path) = ends_of(&socket) {
             self.remember(&socket, path, owner, Why::Refused(why));
         }
     }

@@ -27,6 +27,8 @@ pub(super) struct Common {
     pub(super) to_kernel: Option<ToKernel>,
     pub(super) counts: SideCounts,
     pub(super) at_kernel: AtKernel,
+    /// Sockets in repair mode that were released so far.
+    pub(super) unrepaired: u64,
     /// Nothing more is handed off.
     pub(super) is_stopping: bool,
     /// Connections that are wanted back, and how many of those that were asked for are not back yet.
@@ -54,6 +56,7 @@ impl Common {
             to_kernel,
             counts: SideCounts::default(),
             at_kernel: AtKernel::new(),
+            unrepaired: 0,
             is_stopping: false,
             wanted: VecDeque::new(),
             going_back: 0,

@@ -20,7 +20,7 @@ use sys::packets::PacketSocket;
 use wire::FlowHash;
 
 use super::ways::Ways;
-use super::{Agent, Host, Link};
+use super::{Agent, Host, Link, PerUser};
 use crate::handle::Wake;
 use crate::handoff::Listener;
 use crate::lane::handoff::link::{State, ToAgent, ToWorker, Way};
@@ -57,7 +57,11 @@ fn start() -> Option<(Agent, String)> {
         link,
         (Ways::new(vec![(way, Arc::default())], claims), Beginnings::new(mirror.clone())),
         (mirror, None),
-        (Host::new(interface, true).ok()?, 0, &Policy::default()),
+        (
+            Host::new(interface, true).ok()?,
+            PerUser { connections: 0, sessions: 0 },
+            &Policy::default(),
+        ),
     );
     Some((agent.ok()?, name))
 }

@@ -1,13 +1,14 @@
 //! The kernel's part: what may be taken out, taking it out, and putting it back.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ::tcp::FourTuple;
 use ::tcp::repair::Repair;
 use handoff::Refusal;
 use handoff::ring::BadSize;
+use sys::foreign::Foreign;
 use sys::tcp::{Obstacle, obstacle, owner_of, repair};
 
 use super::host::{Host, Owner, Standing};
@@ -16,7 +17,7 @@ use crate::repair::{from_kernel, to_kernel};
 /// A socket that was offered, and the connection that it had then.
 #[derive(Debug)]
 pub(super) struct Offered {
-    socket: OwnedFd,
+    socket: Foreign<OwnedFd>,
     local: SocketAddr,
     remote: SocketAddr,
     reuse_address: bool,
@@ -41,6 +42,19 @@ pub(super) enum NotThawed {
     Kernel(#[from] io::Error),
 }
 
+/// Reason why a connection stays at the kernel, and the socket that was offered.
+pub(super) type Refused = (Refusal, Foreign<OwnedFd>);
+
+/// Why a connection is not taken out of the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum NotFrozen {
+    /// The kernel has it as before.
+    Refused(Refusal),
+    /// It was taken, and neither its addresses could be reserved nor the kernel has it back: another socket has its
+    /// addresses.
+    Lost,
+}
+
 impl From<io::ErrorKind> for NotThawed {
     fn from(kind: io::ErrorKind) -> Self {
         NotThawed::Kernel(kind.into())
@@ -53,18 +67,19 @@ impl Offered {
     /// # Errors
     /// Why not, and the socket.
     pub(super) fn look(
-        socket: OwnedFd,
+        socket: Foreign<OwnedFd>,
         host: &mut Host,
         pid: i32,
-    ) -> Result<(Self, Standing), (Refusal, OwnedFd)> {
+    ) -> Result<(Self, Standing), Refused> {
         match obstacle(&socket, host.namespace) {
             Ok(None) => {}
             Ok(Some(obstacle)) => return Err((refusal(obstacle), socket)),
             Err(_) => return Err((Refusal::Invalid, socket)),
         }
-        let (socket, names) = names_of(socket);
         // One that listens, or is not connected.
-        let Some((local, remote)) = names else { return Err((Refusal::State, socket)) };
+        let Ok((local, remote)) = sys::tcp::ends(&socket) else {
+            return Err((Refusal::State, socket));
+        };
         let offered = Offered { socket, local, remote, reuse_address: false };
         let standing = match owner_of(&offered) {
             Ok(user) => host.admit(&offered.path(), Owner { pid, user }),
@@ -77,7 +92,7 @@ impl Offered {
     }
 
     /// The socket, which stays the kernel's.
-    pub(super) fn into_socket(self) -> OwnedFd {
+    pub(super) fn into_socket(self) -> Foreign<OwnedFd> {
         self.socket
     }
 
@@ -95,8 +110,17 @@ impl Offered {
     /// kernel loses it, which does not if there is no room for it there.
     pub(super) fn freeze(
         &mut self,
+        keep: impl FnMut(&Repair) -> Result<(), BadSize>,
+    ) -> Result<Repair, NotFrozen> {
+        self.freeze_by(keep, |socket, ends, reuse| repair::reserve(socket, ends, reuse))
+    }
+
+    /// The same, with the call that has the kernel keep the addresses.
+    fn freeze_by(
+        &mut self,
         mut keep: impl FnMut(&Repair) -> Result<(), BadSize>,
-    ) -> Result<Repair, Refusal> {
+        reserve: impl FnOnce(BorrowedFd<'_>, (SocketAddr, SocketAddr), bool) -> io::Result<()>,
+    ) -> Result<Repair, NotFrozen> {
         let reuse_address = &mut self.reuse_address;
         let keep = |parts: repair::Parts| {
             *reuse_address = parts.reuse_address;
@@ -104,25 +128,20 @@ impl Offered {
             keep(&state).map_err(|_| io::ErrorKind::FileTooLarge)?;
             Ok(state)
         };
-        let state = repair::take_once(&self.socket, keep).map_err(|error| match error.kind() {
-            io::ErrorKind::PermissionDenied => {
-                tracing::error!("connections cannot be handed off without CAP_NET_ADMIN");
-                Refusal::Invalid
-            }
-            // The last is of one that receives as fast as it is looked at.
-            io::ErrorKind::InvalidInput
-            | io::ErrorKind::NotConnected
-            | io::ErrorKind::ResourceBusy => Refusal::State,
-            io::ErrorKind::FileTooLarge => Refusal::Buffer,
-            io::ErrorKind::AddrNotAvailable => Refusal::Port,
-            _ => Refusal::Invalid,
-        })?;
+        let state = match repair::take_once(&self.socket, keep) {
+            Ok(state) => state,
+            // Its program has had it listen meanwhile, so that it could not leave repair mode.
+            Err(_) if self.leave_repair() => return Err(NotFrozen::Lost),
+            Err(error) => return Err(NotFrozen::Refused(not_taken(&error))),
+        };
         let ends = (self.local, self.remote);
-        if let Err(why) = repair::reserve(&self.socket, ends, self.reuse_address) {
+        if let Err(why) = reserve(self.socket.as_fd(), ends, self.reuse_address) {
             if let Err(error) = self.thaw(state) {
                 tracing::error!("a connection to {} is lost: {why}, {error}", self.remote);
+                self.leave_repair();
+                return Err(NotFrozen::Lost);
             }
-            return Err(Refusal::State);
+            return Err(NotFrozen::Refused(Refusal::State));
         }
         Ok(state)
     }
@@ -183,9 +202,25 @@ impl Offered {
         }
     }
 
-    /// The kernel has it, or is to end it if the application has closed it.
-    pub(super) fn release(self) {
-        sys::tcp::close_apart(self.socket);
+    /// The kernel has it, or is to end it if the application has closed it. Returns whether the socket was in repair mode,
+    /// and is unconnected.
+    pub(super) fn release(self) -> bool {
+        self.leave_repair()
+    }
+
+    /// Has the kernel forget the connection if the socket is in repair mode, in which the application must not have it. Returns
+    /// whether it was.
+    fn leave_repair(&self) -> bool {
+        match repair::release(&self.socket, self.reuse_address) {
+            Ok(was_repaired) => was_repaired,
+            Err(error) => {
+                let remote = self.remote;
+                tracing::error!(
+                    "the socket of a connection to {remote} is in repair mode: {error}"
+                );
+                true
+            }
+        }
     }
 
     /// The peer, for the log.
@@ -194,22 +229,31 @@ impl Offered {
     }
 }
 
-/// The names of a connection's socket, if it has both.
-fn names_of(socket: OwnedFd) -> (OwnedFd, Option<(SocketAddr, SocketAddr)>) {
-    let stream = TcpStream::from(socket);
-    let names = stream.local_addr().and_then(|local| Ok((local, stream.peer_addr()?)));
-    (stream.into(), names.ok())
-}
-
 /// The ends of the connection of a socket, as packets have them, if it has one.
-pub(super) fn ends_of(socket: OwnedFd) -> (OwnedFd, Option<FourTuple>) {
-    let (socket, names) = names_of(socket);
-    (socket, names.map(|(local, remote)| path_of(local, remote)))
+pub(super) fn ends_of(socket: impl AsFd) -> Option<FourTuple> {
+    sys::tcp::ends(socket).ok().map(|(local, remote)| path_of(local, remote))
 }
 
 fn path_of(local: SocketAddr, remote: SocketAddr) -> FourTuple {
     let plain = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
     FourTuple { local: plain(local), remote: plain(remote) }
+}
+
+/// Why the kernel has a connection as before that was to be taken.
+fn not_taken(error: &io::Error) -> Refusal {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            tracing::error!("connections cannot be handed off without CAP_NET_ADMIN");
+            Refusal::Invalid
+        }
+        // The last is of one that receives as fast as it is looked at.
+        io::ErrorKind::InvalidInput | io::ErrorKind::NotConnected | io::ErrorKind::ResourceBusy => {
+            Refusal::State
+        }
+        io::ErrorKind::FileTooLarge => Refusal::Buffer,
+        io::ErrorKind::AddrNotAvailable => Refusal::Port,
+        _ => Refusal::Invalid,
+    }
 }
 
 fn refusal(obstacle: Obstacle) -> Refusal {
@@ -230,7 +274,98 @@ fn refusal(obstacle: Obstacle) -> Refusal {
 }
 
 impl AsFd for Offered {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+    use sys::netns::Namespace;
+    use testkit::missing::lacks;
+
+    /// A connection that was offered, its program's descriptor, and the peer's.
+    fn offered() -> (Offered, TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (program, remote) = listener.accept().unwrap();
+        let (socket, local) = (program.try_clone().unwrap(), program.local_addr().unwrap());
+        let socket = Foreign::new(OwnedFd::from(socket), 1);
+        (Offered { socket, local, remote, reuse_address: true }, program, peer)
+    }
+
+    /// Another socket that is the kernel's end of this connection.
+    fn competitor(state: Repair, (local, remote): (SocketAddr, SocketAddr)) -> OwnedFd {
+        let socket = sys::tcp::bind(local).unwrap();
+        let parts = to_kernel(state).unwrap();
+        repair::put_back(&socket, &repair::Parts { local, remote, ..parts }).unwrap();
+        socket
+    }
+
+    fn in_namespace(test: impl FnOnce() + Send) {
+        match Namespace::new() {
+            Ok(namespace) => namespace
+                .run(|| {
+                    sys::interface::set_up("lo").unwrap();
+                    test();
+                })
+                .unwrap(),
+            Err(error) => lacks(error),
+        }
+    }
+
+    #[test]
+    fn a_connection_whose_ends_another_socket_takes_meanwhile_is_lost_and_not_in_repair_mode() {
+        in_namespace(|| {
+            let (mut offered, program, _peer) = offered();
+            let mut shown = None;
+            let keep = |state: &Repair| {
+                shown = Some(state.clone());
+                Ok(())
+            };
+            let state = offered.freeze(keep).unwrap();
+            assert_eq!(shown.as_ref(), Some(&state));
+            offered.thaw(state.clone()).unwrap();
+            let mut other = None;
+            let frozen = offered.freeze_by(
+                |_| Ok(()),
+                |socket, ends, reuse| {
+                    other = Some(competitor(state.clone(), ends));
+                    repair::reserve(socket, ends, reuse)
+                },
+            );
+            assert_eq!(frozen, Err(NotFrozen::Lost));
+            assert!(!repair::is_repaired(&program).unwrap());
+            assert!(program.peer_addr().is_err());
+            // It is given to no program in repair mode either if it could not be put back later.
+            assert!(matches!(offered.thaw(state), Err(NotThawed::Kernel(_))));
+            offered.discard();
+            assert!(!repair::is_repaired(&program).unwrap());
+        });
+    }
+
+    #[test]
+    fn a_connection_whose_ends_cannot_be_reserved_stays_the_kernels() {
+        in_namespace(|| {
+            let (mut offered, program, peer) = offered();
+            let refuse = |_: BorrowedFd<'_>, _, _| Err(io::ErrorKind::AddrNotAvailable.into());
+            let frozen = offered.freeze_by(|_| Ok(()), refuse);
+            assert_eq!(frozen, Err(NotFrozen::Refused(Refusal::State)));
+            assert!(!offered.release());
+            assert_eq!(program.peer_addr().unwrap(), peer.local_addr().unwrap());
+        });
+    }
+
+    #[test]
+    fn what_is_released_in_repair_mode_is_unconnected() {
+        in_namespace(|| {
+            let (offered, program, _peer) = offered();
+            repair::take(&program).unwrap();
+            assert!(offered.release());
+            assert!(!repair::is_repaired(&program).unwrap());
+            assert!(program.peer_addr().is_err());
+        });
     }
 }

@@ -1,6 +1,8 @@
 //! The agent: a thread that is the OS side of all handoffs. It hears processes by their sessions and the workers by
 //! the link, takes connections out of the kernel, and puts them back.
 
+mod admission;
+mod arrivals;
 mod at_kernel;
 mod common;
 pub(crate) mod crossing;
@@ -36,17 +38,20 @@ use sys::poll::EventFd;
 pub(crate) use self::host::Host;
 pub(crate) use self::listed::{Inquiry, List, at_kernel, path_of};
 pub use self::listed::{Listed, Selection, of_processes};
+pub(crate) use self::quotas::PerUser;
 
+use self::admission::Admission;
 pub(crate) use self::at_kernel::Known;
 use self::common::Common;
 use self::crossing::Event;
-use self::session::{Next, Session};
+use self::session::Session;
 use self::ways::Ways;
 use super::Listener;
 use super::guard::Message;
 use super::guard::store::ToStore;
 use super::process::SharedProcess;
 use crate::handle::Wake;
+use crate::lane::handoff::AgentCounts;
 use crate::lane::handoff::link::{ToAgent, Way};
 use crate::lane::handoff::records::{Beginnings, Mirror};
 use crate::lane::handoff::told::ToKernel;
@@ -58,8 +63,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const FOR_MEMORY: Duration = Duration::from_secs(60);
 /// Connections that go back at a time: each stands still until those before it are back.
 const BACK_AT_ONCE: usize = 16;
-/// Sessions at a time: each is a process, and takes six descriptors or more.
-const SESSIONS_MAX: usize = 1024;
 /// Numbers in the set of descriptors to wait for; sessions come behind.
 const WAKE: u64 = 0;
 const LISTENER: u64 = 1;
@@ -82,6 +85,9 @@ impl Wake for Bell {
         let _ = self.0.signal();
     }
 }
+
+/// What the agent has counted: of connections, and of processes.
+type Counted = (SideCounts, AgentCounts);
 
 /// What is asked of the agent from outside.
 #[derive(Debug)]
@@ -115,7 +121,7 @@ pub(crate) struct Agent {
     requests: mpsc::Sender<Request>,
     thread: Option<JoinHandle<io::Result<()>>>,
     is_done: Arc<AtomicBool>,
-    counts: Arc<Mutex<SideCounts>>,
+    counts: Arc<Mutex<Counted>>,
     inquiry: Inquiry,
 }
 
@@ -150,10 +156,16 @@ impl Agent {
         link: Link,
         (ways, beginnings): (Ways, Beginnings),
         (mirror, to_kernel): (Mirror, Option<ToKernel>),
-        (host, quota, policy): (Host, u32, &Policy),
+        (host, per_user, policy): (Host, PerUser, &Policy),
     ) -> io::Result<Agent> {
         let Link { bell, inbox } = link;
         let (requests, asked) = mpsc::channel();
+        if let Err(error) = sys::shared_event::prepare() {
+            // It is tried again for each process.
+            tracing::warn!(
+                "programs cannot be woken, so none has a session now: {error} (fs.aio-max-nr)"
+            );
+        }
         let set = Epoll::new()?;
         set.add(bell.0.as_fd(), WAKE)?;
         set.add(listener.socket.as_fd(), LISTENER)?;
@@ -167,7 +179,8 @@ impl Agent {
             inbox,
             asked,
             sessions: HashMap::new(),
-            common: Common::new((host, quota), (ways, beginnings), to_kernel),
+            common: Common::new((host, per_user.connections), (ways, beginnings), to_kernel),
+            admission: Admission::new(per_user.sessions),
             mirror,
             policy: policy.to_string(),
             published: Arc::default(),
@@ -270,7 +283,12 @@ impl Agent {
 
     /// Refusals by reason: all of them, whichever side refused.
     pub(crate) fn refused(&self) -> RefusalCounts {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner).refused
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).0.refused
+    }
+
+    /// What it has counted of processes.
+    pub(crate) fn sessions(&self) -> AgentCounts {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).1
     }
 
     /// Whether it has ended by itself.
@@ -299,7 +317,8 @@ struct Work {
     /// By which processes offer connections that have none of their own.
     policy: String,
     /// What others see of the counts.
-    published: Arc<Mutex<SideCounts>>,
+    published: Arc<Mutex<Counted>>,
+    admission: Admission,
 }
 
 impl Work {
@@ -321,11 +340,13 @@ impl Work {
             self.follow();
             self.have_back();
             self.thaw_again();
+            self.drop_silent();
             self.sweep();
             self.give_rooms();
             self.common.give_places();
             self.common.guard.flush();
-            *self.published.lock().unwrap_or_else(PoisonError::into_inner) = self.common.counts;
+            let counted = (self.common.counts, self.admission.counts(self.common.unrepaired));
+            *self.published.lock().unwrap_or_else(PoisonError::into_inner) = counted;
             while let Ok(request) = self.asked.try_recv() {
                 match request {
                     Request::Stop => ending = Some((usize::MAX, Instant::now())),
@@ -443,6 +464,7 @@ impl Work {
         let due = if common.quotas.is_empty() { LOOK_AGAIN } else { common.host.due() };
         let due = if common.guard.is_owing() { due.min(TELL_AGAIN) } else { due };
         let due = if common.no_memory.is_empty() { due } else { due.min(no_memory::AGAIN) };
+        let due = self.admission.due(Instant::now()).map_or(due, |silent| due.min(silent));
         // What is due within a millisecond is not waited for by looking again and again.
         due.min(LOOK_AGAIN).as_micros().div_ceil(1000) as u16
     }
@@ -530,62 +552,14 @@ impl Work {
         sessions.values().for_each(|session| session.tell_guard(&mut common.guard));
     }
 
-    fn accept(&mut self) {
-        loop {
-            let socket = match self.listener.socket.accept() {
-                Ok(socket) => socket,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) => {
-                    tracing::warn!("a process could not begin a session: {error}");
-                    // No descriptor is left: it stays in the queue, and a loop without a pause would spin.
-                    std::thread::sleep(Duration::from_millis(10));
-                    return;
-                }
-            };
-            if self.sessions.len() >= SESSIONS_MAX {
-                tracing::warn!(
-                    "a process's connections stay with the kernel: {SESSIONS_MAX} processes have some on \
-                     the NIC"
-                );
-                continue;
-            }
-            if self.common.is_stopping {
-                continue;
-            }
-            let taken = |number: &u32| self.sessions.contains_key(number);
-            let number = (0..).find(|number| !taken(number)).unwrap_or_default();
-            let session = SharedProcess::new(self.layout)
-                .and_then(|process| Session::new(number, socket, process))
-                .and_then(|session| {
-                    session.say_policy(&self.policy);
-                    self.set.add(session.as_fd(), FIRST + u64::from(number))?;
-                    Ok(session)
-                });
-            match session {
-                Ok(session) => {
-                    self.sessions.insert(number, session);
-                }
-                Err(error) => tracing::warn!("a process could not begin a session: {error}"),
-            }
-        }
-    }
-
-    fn read(&mut self, number: u32) {
-        let Some(session) = self.sessions.get_mut(&number) else { return };
-        if session.read(&mut self.common) == Next::End {
-            // It leaves the set here: what is left of it is told by the worker.
-            let _ = self.set.remove(session.as_fd());
-            session.end(&self.common);
-        }
-    }
-
     /// Forgets sessions that have ended, when they have no connection any more.
     fn sweep(&mut self) {
-        let guard = &mut self.common.guard;
-        self.sessions.retain(|number, session| {
+        let Work { common, sessions, admission, .. } = self;
+        sessions.retain(|number, session| {
             let stays = !(session.has_ended() && session.len() == 0);
             if !stays {
-                guard.tell(Message::SessionEnd { number: *number }, &[]);
+                common.guard.tell(Message::SessionEnd { number: *number }, &[]);
+                admission.leave(session.owner().uid);
             }
             stays
         });

@@ -37,8 +37,8 @@ impl NoMemory {
         self.all.is_empty()
     }
 
-    /// Those that it is to be tried with again now, until there is no memory for one: that one waits again, and those
-    /// behind it are to be given back.
+    /// Those that it is to be tried with again now, until there is no memory for one: that one waits again, and the
+    /// rest are to be given back.
     pub(super) fn due(&mut self) -> VecDeque<Key> {
         if self.all.is_empty() || self.tried.is_some_and(|tried| tried.elapsed() < AGAIN) {
             return VecDeque::new();
@@ -47,8 +47,9 @@ impl NoMemory {
         std::mem::take(&mut self.all)
     }
 
-    /// These have not been tried.
-    pub(super) fn give_back(&mut self, rest: VecDeque<Key>) {
-        self.all.extend(rest);
+    /// These have not been tried: they are before the one that was. The program of that may keep its socket without room.
+    pub(super) fn give_back(&mut self, mut rest: VecDeque<Key>) {
+        rest.append(&mut self.all);
+        self.all = rest;
     }
 }

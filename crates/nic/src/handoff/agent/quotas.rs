@@ -2,6 +2,13 @@
 
 use std::collections::HashMap;
 
+/// Most of each kind that one user may have; 0 for no bound.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PerUser {
+    pub(crate) connections: u32,
+    pub(crate) sessions: u32,
+}
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Quotas {

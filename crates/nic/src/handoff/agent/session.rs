@@ -14,13 +14,14 @@ use handoff::machine::{OsEvent, OsOutput, ToOs, Where};
 use handoff::session::status::{self, Place, Status, Why};
 use handoff::session::{MESSAGE_LEN, Message as FromProcess, Welcome};
 use handoff::{Cid, Epoch, Refusal, RestoreReason};
-use sys::packets::{PacketSocket, Received};
+use sys::foreign::Foreign;
+use sys::packets::PacketSocket;
 use sys::process::PeerCredentials;
 
 use super::common::Common;
 use super::crossing::{Crossing, Event, Output};
 use super::host::{News, Standing, Verdict};
-use super::kernel::{NotThawed, Offered, Waiting};
+use super::kernel::{NotFrozen, NotThawed, Offered, Refused, Waiting};
 use super::listed::Listed;
 use crate::handoff::guard::{Message, ToGuard};
 use crate::handoff::process::SharedProcess;
@@ -54,16 +55,17 @@ struct Connection {
     is_answered: bool,
     /// The application has closed it, and its number is free when it is over.
     is_closed: bool,
+    /// The kernel lost it while it was to be taken out.
+    is_lost: bool,
 }
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Session {
     number: u32,
-    socket: PacketSocket,
+    socket: Foreign<PacketSocket>,
     process: Arc<SharedProcess>,
     peer: PeerCredentials,
-    is_welcome: bool,
     has_ended: bool,
     connections: HashMap<Cid, Connection>,
     /// Of names that were used before.
@@ -71,44 +73,38 @@ pub(super) struct Session {
 }
 
 /// What a session wants after it was looked at.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Next {
     /// Its socket may have more.
     GoOn,
-    /// Its process is gone, or does not keep to the protocol.
+    /// Its process is gone.
     End,
+    /// Its process does not keep to the protocol, for this reason.
+    Broken(String),
 }
 
 impl Session {
+    /// Of a process that has said Hello.
     pub(super) fn new(
         number: u32,
-        socket: PacketSocket,
+        socket: Foreign<PacketSocket>,
+        peer: PeerCredentials,
         process: SharedProcess,
-    ) -> io::Result<Self> {
-        let peer = socket.peer()?;
-        Ok(Session {
-            number,
-            socket,
-            process: Arc::new(process),
-            peer,
-            is_welcome: false,
-            has_ended: false,
-            connections: HashMap::new(),
-            epochs: HashMap::new(),
-        })
+    ) -> Self {
+        let (process, has_ended) = (Arc::new(process), false);
+        let (connections, epochs) = (HashMap::new(), HashMap::new());
+        Session { number, socket, process, peer, has_ended, connections, epochs }
     }
 
     /// Takes the messages that have come.
     pub(super) fn read(&mut self, common: &mut Common) -> Next {
         for _ in 0..MESSAGES {
             let mut bytes = [0; MESSAGE_LEN];
-            match self.socket.receive(&mut bytes) {
-                Ok(Received { len: 0, .. }) => return Next::End,
-                Ok(Received { len, descriptors }) => {
+            match self.socket.receive_foreign(&mut bytes, self.peer.uid) {
+                Ok((0, _)) => return Next::End,
+                Ok((len, descriptors)) => {
                     if let Err(why) = self.message(&bytes[..len], descriptors, common) {
-                        let PeerCredentials { pid, uid, .. } = self.peer;
-                        tracing::warn!("process {pid} of user {uid} said what it may not: {why}");
-                        return Next::End;
+                        return Next::Broken(why);
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Next::GoOn,
@@ -122,17 +118,16 @@ impl Session {
     fn message(
         &mut self,
         bytes: &[u8],
-        descriptors: Vec<OwnedFd>,
+        descriptors: Vec<Foreign<OwnedFd>>,
         common: &mut Common,
     ) -> Result<(), String> {
         let message = FromProcess::decode(bytes).map_err(|error| error.to_string())?;
+        if !(descriptors.is_empty() || matches!(message, FromProcess::Offer(_))) {
+            return Err("descriptors with a message that has none".to_owned());
+        }
         match message {
-            FromProcess::Hello if !self.is_welcome => {
-                self.welcome(common).map_err(|e| e.to_string())
-            }
-            _ if !self.is_welcome => Err("it did not begin with Hello".to_owned()),
             FromProcess::Offer(cid) => {
-                let [socket]: [OwnedFd; 1] =
+                let [socket]: [Foreign<OwnedFd>; 1] =
                     descriptors.try_into().map_err(|_| "an offer without its socket".to_owned())?;
                 self.offer(cid, socket, common)
             }
@@ -173,11 +168,14 @@ impl Session {
         guard.tell(message, &[offered.as_fd()]);
     }
 
-    fn welcome(&mut self, common: &mut Common) -> io::Result<()> {
+    /// Answers the Hello of the process, and tells all others of it.
+    ///
+    /// # Errors
+    /// What sendmsg says.
+    pub(super) fn welcome(&self, common: &mut Common) -> io::Result<()> {
         let (layout, interface) = (self.process.offsets().layout(), common.host.interface);
         let welcome = FromProcess::Welcome(Welcome { layout, interface }).encode();
         self.socket.send(&welcome, &self.process.descriptors())?;
-        self.is_welcome = true;
         let process: Arc<dyn Process> = self.process.clone();
         let session = self.number;
         common.ways.tell_all(|| ToWorker::Begin { session, process: Arc::clone(&process) });
@@ -185,7 +183,12 @@ impl Session {
         Ok(())
     }
 
-    fn offer(&mut self, cid: Cid, socket: OwnedFd, common: &mut Common) -> Result<(), String> {
+    fn offer(
+        &mut self,
+        cid: Cid,
+        socket: Foreign<OwnedFd>,
+        common: &mut Common,
+    ) -> Result<(), String> {
         if cid.0 >= self.process.offsets().layout().connections {
             return Err(format!("a connection of number {}", cid.0));
         }
@@ -200,7 +203,7 @@ impl Session {
             Ok(found) => found,
             Err((why, socket)) => {
                 common.counts.refused.add(why);
-                common.at_kernel.refused(socket, self.peer, why);
+                common.at_kernel.refused(&socket, self.peer, why);
                 answer(&self.process, &mut false);
                 self.tell(cid, Status { why: Some(Why::Refused(why)), ..Status::at(Place::Os) });
                 return Ok(());
@@ -222,6 +225,7 @@ impl Session {
             goes_back: false,
             is_answered: false,
             is_closed: false,
+            is_lost: false,
         };
         self.connections.insert(cid, connection);
         self.handle(cid, Event::Os(OsEvent::Pick), common);
@@ -233,9 +237,9 @@ impl Session {
     fn look(
         &self,
         cid: Cid,
-        socket: OwnedFd,
+        socket: Foreign<OwnedFd>,
         common: &mut Common,
-    ) -> Result<((Offered, Standing), u32), (Refusal, OwnedFd)> {
+    ) -> Result<((Offered, Standing), u32), Refused> {
         let PeerCredentials { pid, uid, .. } = self.peer;
         if !common.quotas.has_room(uid) {
             return Err((Refusal::Quota, socket));
@@ -416,7 +420,11 @@ impl Session {
                 };
                 match connection.offered.as_mut()?.0.freeze(keep) {
                     Ok(state) => OsEvent::Frozen(State::of(state, before)),
-                    Err(why) => OsEvent::NotFrozen(why),
+                    Err(NotFrozen::Refused(why)) => OsEvent::NotFrozen(why),
+                    Err(NotFrozen::Lost) => {
+                        connection.is_lost = true;
+                        OsEvent::NotFrozen(Refusal::State)
+                    }
                 }
             }),
             OsOutput::Thaw(state) => {
@@ -488,7 +496,8 @@ impl Session {
         answer(&self.process, &mut connection.is_answered);
         let is_over = connection.crossing.place() != Where::Os;
         common.host.release(&offered.path(), standing, is_over);
-        match connection.crossing.place() {
+        let place = if connection.is_lost { Where::Lost } else { connection.crossing.place() };
+        match place {
             // What is unread is still in the ring, and the worker has told of the end.
             Where::Closed => offered.discard(),
             Where::Lost => {
@@ -504,7 +513,7 @@ impl Session {
                 }
                 self.remove(cid, common);
                 self.tell(cid, Status { why, ..Status::at(Place::Os) });
-                offered.release();
+                common.unrepaired += u64::from(offered.release());
                 return;
             }
         }

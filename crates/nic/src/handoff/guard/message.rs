@@ -37,6 +37,19 @@ const GONE: u8 = 6;
 const INVENTORY: u8 = 7;
 
 impl Message {
+    /// Owner of the descriptors that come with it, as [`Foreign`](sys::foreign::Foreign) has it: no user has such a number.
+    pub(super) fn owner(self) -> u32 {
+        const SESSIONS: u32 = 1 << 31;
+        match self {
+            Message::Session { number, .. } | Message::SessionEnd { number } => SESSIONS | number,
+            Message::Take { session, .. } => SESSIONS | session,
+            Message::Mirror { .. }
+            | Message::Host { .. }
+            | Message::Gone { .. }
+            | Message::Inventory => u32::MAX,
+        }
+    }
+
     pub(super) fn encode(self) -> [u8; LEN] {
         let (kind, numbers): (u8, [u32; NUMBERS]) = match self {
             Message::Mirror { places } => (MIRROR, [places, 0, 0, 0, 0, 0, 0]),

@@ -26,11 +26,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use handoff::Cid;
 use handoff::session::Layout;
+use sys::foreign::Foreign;
 use sys::packets::PacketSocket;
-use sys::poll::EventFd;
 use sys::process::close_first;
 use sys::shared::SharedMemory;
+use sys::shared_event::SharedEvent;
 use sys::tap::TapQueue;
+use sys::tcp::repair;
 use wire::Mac;
 
 pub(super) use self::message::Message;
@@ -57,7 +59,7 @@ pub struct Survivors {
 /// A socket whose connection the NIC may have.
 #[derive(Debug)]
 struct Taken {
-    socket: OwnedFd,
+    socket: Foreign<OwnedFd>,
     session: u32,
     cid: Cid,
     reuse_address: bool,
@@ -67,6 +69,13 @@ impl Taken {
     /// Whether its port may be shared, which its application may have changed since it was taken.
     fn reuses_address(&self) -> bool {
         sys::tcp::reuses_address(&self.socket, self.reuse_address)
+    }
+
+    /// Has the kernel forget the connection if its socket is in repair mode, in which its application must not have it.
+    fn release(&self) {
+        if let Err(error) = repair::release(&self.socket, self.reuse_address) {
+            tracing::error!("a socket of a program is in repair mode: {error}");
+        }
     }
 }
 
@@ -96,6 +105,7 @@ impl Survivors {
 
     /// What cannot be used is as if it had not been told: its connections are lost with the NIC.
     fn take(&mut self, message: Message, descriptors: Vec<OwnedFd>) {
+        let owner = message.owner();
         let mut descriptors = descriptors.into_iter();
         let mut next = || descriptors.next();
         match message {
@@ -106,7 +116,7 @@ impl Survivors {
             Message::Host { mac } => self.host = next().map(|fd| (TapQueue::from(fd), mac)),
             Message::Session { number, layout } => {
                 if let (Some(memory), Some(wake), Some(alive)) = (next(), next(), next())
-                    && let Some(process) = process(layout, memory, (wake, alive))
+                    && let Some(process) = process(owner, layout, memory, (wake, alive))
                 {
                     self.sessions.insert(number, process);
                 }
@@ -114,13 +124,11 @@ impl Survivors {
             Message::SessionEnd { number } => drop(self.sessions.remove(&number)),
             Message::Take { place, session, cid, reuse_address } => {
                 if let Some(socket) = next() {
+                    let socket = Foreign::new(socket, owner);
                     self.taken.insert(place, Taken { socket, session, cid, reuse_address });
                 }
             }
-            Message::Gone { place } => {
-                let taken = self.taken.remove(&place);
-                taken.into_iter().for_each(|taken| sys::tcp::close_apart(taken.socket));
-            }
+            Message::Gone { place } => drop(self.taken.remove(&place)),
             Message::Inventory => {
                 self.inventory = next().and_then(|fd| Inventory::open(fd).ok());
             }
@@ -129,12 +137,13 @@ impl Survivors {
 }
 
 fn process(
+    owner: u32,
     layout: Layout,
     memory: OwnedFd,
     (wake, alive): (OwnedFd, OwnedFd),
 ) -> Option<SharedProcess> {
     let memory = SharedMemory::open(memory).ok()?;
-    SharedProcess::of_another(layout, memory, EventFd::from(wake), alive.into()).ok()
+    SharedProcess::of_another(layout, memory, SharedEvent::of(wake, owner), alive.into()).ok()
 }
 
 /// The guard's end of what it is told by.

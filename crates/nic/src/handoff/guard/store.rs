@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sys::foreign::Foreign;
 use sys::notify::Notify;
 
 use super::Survivors;
@@ -91,7 +92,7 @@ pub struct ToStore {
     kept: HashSet<Name>,
     names: usize,
     /// `None` for what it is to keep no more.
-    waiting: VecDeque<(Name, Option<OwnedFd>)>,
+    waiting: VecDeque<(Name, Option<Foreign<OwnedFd>>)>,
     is_full: bool,
 }
 
@@ -124,10 +125,11 @@ impl ToStore {
             return;
         }
         self.inventory.write(message);
-        names.into_iter().zip(descriptors).for_each(|(name, fd)| self.keep(name, *fd));
+        let owner = message.owner();
+        names.into_iter().zip(descriptors).for_each(|(name, fd)| self.keep(name, *fd, owner));
     }
 
-    fn keep(&mut self, name: Name, descriptor: BorrowedFd<'_>) {
+    fn keep(&mut self, name: Name, descriptor: BorrowedFd<'_>, owner: u32) {
         if self.names + name.len() > NAMES_MAX || self.waiting.len() >= WAITING_MAX {
             return self.leave_out();
         }
@@ -140,7 +142,7 @@ impl ToStore {
         }
         match descriptor.try_clone_to_owned() {
             Ok(own) => {
-                self.waiting.push_back((name, Some(own)));
+                self.waiting.push_back((name, Some(Foreign::new(own, owner))));
                 self.is_kept(name);
             }
             Err(_) => self.leave_out(),
@@ -351,7 +353,7 @@ mod tests {
         let inventory = Arc::new(Inventory::new(32).unwrap());
         notify.store(INVENTORY, inventory.as_fd()).unwrap();
         let mut store = ToStore::new(notify, Arc::clone(&inventory));
-        let (mirror, process) = (Mirror::new(32).unwrap(), SharedProcess::new(LAYOUT).unwrap());
+        let (mirror, process) = (Mirror::new(32).unwrap(), SharedProcess::new(LAYOUT, 0).unwrap());
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let session = Message::Session { number: 3, layout: LAYOUT };
         // Twice, as a second guard is told.

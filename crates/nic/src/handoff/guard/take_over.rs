@@ -131,20 +131,28 @@ impl Survivors {
         let Outcome { sessions, kept, .. } = &outcome;
         let until = Instant::now() + FOR_MEMORY;
         let became = side_by_side(taken.into_iter().collect(), |(place, taken)| {
-            let Some(process) = sessions.get(&taken.session) else { return Became::Nothing };
             let record = memory.record(place).and_then(|area| read(area).ok());
             let record = record.filter(|record| record.agreed.cid == taken.cid);
-            let became = restore(process, record, (place, taken), (host.as_ref(), until));
+            let process = sessions.get(&taken.session);
+            let became = process.map_or(Became::Nothing, |process| {
+                restore(process, record, &taken, (host.as_ref(), until))
+            });
             if let Became::Lost(_) = became {
                 kept.erase(place);
             }
-            became
+            if !matches!(became, Became::Paused(_)) {
+                // wharf may have died while it was in repair mode, whatever the memory of its application says.
+                taken.release();
+            }
+            (place, taken, became)
         });
-        for became in became {
+        for (place, taken, became) in became {
             match became {
                 Became::Nothing => {}
                 Became::Kernels => outcome.restored += 1,
-                Became::Paused(paused) => outcome.paused.push(*paused),
+                Became::Paused(parts) => {
+                    outcome.paused.push(Paused { place, taken, parts: *parts });
+                }
                 Became::Lost(why) => outcome.lost.push(why),
             }
         }
@@ -158,7 +166,8 @@ enum Became {
     Nothing,
     /// The kernel has never lost it.
     Kernels,
-    Paused(Box<Paused>),
+    /// The kernel has it, and sends nothing yet.
+    Paused(Box<repair::Parts>),
     /// Why.
     Lost(String),
 }
@@ -167,28 +176,28 @@ enum Became {
 fn restore(
     process: &SharedProcess,
     record: Option<Record>,
-    (place, taken): (u32, Taken),
+    taken: &Taken,
     (host, until): (Option<&ToKernel>, Instant),
 ) -> Became {
-    if is_over(process, &taken) {
+    if is_over(process, taken) {
         return Became::Nothing;
     }
     let Some(record) = record else {
-        return match without_record(process, &taken) {
+        return match without_record(process, taken) {
             Some(true) => Became::Kernels,
             Some(false) => Became::Lost("a connection is lost that had no record".to_owned()),
             None => Became::Nothing,
         };
     };
-    match put_back(&record, process, &taken, until) {
+    match put_back(&record, process, taken, until) {
         Ok((state, parts)) => {
             if let Some(host) = host {
                 host.tell(&host.segments(&state));
             }
-            Became::Paused(Box::new(Paused { place, taken, parts }))
+            Became::Paused(Box::new(parts))
         }
         Err(why) => {
-            lose(process, &taken);
+            lose(process, taken);
             Became::Lost(lost_to(record.agreed.remote, why))
         }
     }
@@ -319,4 +328,57 @@ fn tell(process: &SharedProcess, taken: &Taken, status: Status) {
     status::change(area.status(), status);
     wake_waiters(process, area.waiters(), area.wake());
     process.wake();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handoff::guard::Message;
+    use crate::lane::handoff::records::Mirror;
+    use handoff::Cid;
+    use handoff::session::Layout;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+    use sys::netns::Namespace;
+    use testkit::missing::lacks;
+
+    const LAYOUT: Layout =
+        Layout { workers: 1, commands: 64, connections: 4, send: 4096, receive: 4096 };
+
+    fn copies(descriptors: &[BorrowedFd<'_>]) -> Vec<OwnedFd> {
+        descriptors.iter().map(|fd| fd.try_clone_to_owned().unwrap()).collect()
+    }
+
+    /// wharf dies while a socket is in repair mode, and its program writes what it likes into its memory.
+    #[test]
+    fn no_socket_stays_in_repair_mode_whatever_its_program_says() {
+        let test = || {
+            sys::interface::set_up("lo").unwrap();
+            for place in [Place::Free, Place::Moving, Place::Nic, Place::Os, Place::Ended] {
+                let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+                let _peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                let (program, _) = listener.accept().unwrap();
+                repair::take(&program).unwrap();
+                let (mirror, process) =
+                    (Mirror::new(1).unwrap(), SharedProcess::new(LAYOUT, 0).unwrap());
+                let area = shared(&process).and_then(|shared| shared.area(Cid(0))).unwrap();
+                status::change(area.status(), Status::at(place));
+                let mut survivors = Survivors::default();
+                survivors.take(Message::Mirror { places: 1 }, copies(&[mirror.as_fd()]));
+                let session = Message::Session { number: 3, layout: LAYOUT };
+                survivors.take(session, copies(&process.kept()));
+                let take =
+                    Message::Take { place: 0, session: 3, cid: Cid(0), reuse_address: false };
+                survivors.take(take, copies(&[program.as_fd()]));
+                let mut outcome = survivors.take_over().unwrap().unwrap();
+                outcome.resume();
+                assert!(!repair::is_repaired(&program).unwrap(), "{place:?}");
+                assert!(program.peer_addr().is_err(), "{place:?}");
+            }
+        };
+        match Namespace::new() {
+            Ok(namespace) => namespace.run(test).unwrap(),
+            Err(error) => lacks(error),
+        }
+    }
 }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use sys::foreign::Foreign;
 use sys::packets::PacketSocket;
 
 use super::message::Message;
@@ -14,7 +15,7 @@ use super::store::ToStore;
 pub(in crate::handoff) struct ToGuard {
     /// `None` if there is no guard.
     socket: Option<PacketSocket>,
-    waiting: VecDeque<(Message, Vec<OwnedFd>)>,
+    waiting: VecDeque<(Message, Vec<Foreign<OwnedFd>>)>,
     /// The way to a service manager that keeps the same.
     store: Option<ToStore>,
 }
@@ -55,8 +56,10 @@ impl ToGuard {
                 Err(_) => return self.end(),
             }
         }
-        let own = descriptors.iter().map(BorrowedFd::try_clone_to_owned).collect();
-        match own {
+        let own = descriptors
+            .iter()
+            .map(|fd| Ok(Foreign::new(fd.try_clone_to_owned()?, message.owner())));
+        match own.collect::<io::Result<_>>() {
             Ok(own) => self.waiting.push_back((message, own)),
             Err(error) => {
                 tracing::error!("the guard is not told of a connection: {error}");

@@ -21,6 +21,40 @@ impl Stops {
     }
 }
 
+/// What the agent counts of processes and their sessions: a worker has none of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct AgentCounts {
+    /// Processes that have a session, or may say Hello.
+    pub(crate) sessions: u64,
+    /// Processes without a session, as their users had enough.
+    pub(crate) refused_user: u64,
+    /// The same, as there was no place.
+    pub(crate) refused_all: u64,
+    /// Processes that did not say Hello in time.
+    pub(crate) silent: u64,
+    /// Processes that broke the protocol of the socket.
+    pub(crate) broken: u64,
+    /// Sockets in repair mode that were made unconnected before their programs had them again.
+    pub(crate) unrepaired: u64,
+}
+
+impl AgentCounts {
+    /// The group of these counters.
+    pub(crate) const GROUP: &str = "handoff_sessions";
+
+    /// Every counter, in a fixed order.
+    pub(crate) fn entries(self) -> [(&'static str, u64); 6] {
+        [
+            ("open", self.sessions),
+            ("refused_user", self.refused_user),
+            ("refused_all", self.refused_all),
+            ("silent", self.silent),
+            ("broken", self.broken),
+            ("unrepaired", self.unrepaired),
+        ]
+    }
+}
+
 /// The counters, as they are now.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HandoffCounters {
@@ -74,6 +108,8 @@ impl HandoffCounters {
         let commands = commands.entries().chain(events.entries()).map(of("handoff_commands"));
         let refused = side.refused.entries().map(of("handoff_refused"));
         let restored = side.restored.entries().map(of("handoff_restored"));
-        plain.chain(commands).chain(refused).chain(restored)
+        // The agent's, which knows them.
+        let sessions = AgentCounts::default().entries().into_iter().map(of(AgentCounts::GROUP));
+        plain.chain(commands).chain(refused).chain(restored).chain(sessions)
     }
 }

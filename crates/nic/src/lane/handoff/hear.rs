@@ -199,7 +199,7 @@ impl HandoffLane {
             app.sessions.resize_with(at + 1, || None);
         }
         if let Some(bell) = process.doorbell(app.worker)
-            && let Err(error) = self.doorbells.add(bell, number.into())
+            && let Err(error) = self.doorbells.add_edge(bell, number.into(), true, false)
         {
             tracing::warn!("a process's doorbell cannot be waited for, so its calls wait: {error}");
         }

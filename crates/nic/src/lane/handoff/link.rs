@@ -77,11 +77,9 @@ pub(crate) trait Process: Send + Sync + Debug {
     /// Wakes the threads that wait at this word for one connection.
     fn wake_waiters(&self, word: &AtomicU64);
 
-    /// What becomes readable when the process rings for this worker.
+    /// Descriptor that becomes readable, edge by edge, when the process rings for this worker. Nothing reads it: the process
+    /// may make a read wait.
     fn doorbell(&self, worker: u32) -> Option<BorrowedFd<'_>>;
-
-    /// Forgets that it rang.
-    fn drain(&self, worker: u32);
 }
 
 /// The memory of a process by its parts; `None` if it is not as it was laid out, which is checked when it is made.

@@ -50,8 +50,8 @@ use sys::frames::FramePool;
 use tcp::{Id, Stack, StackConfig};
 use wire::{Mac, VirtioNetHdr};
 
-pub(crate) use self::counters::HandoffCounters;
 use self::counters::Stops;
+pub(crate) use self::counters::{AgentCounts, HandoffCounters};
 pub(crate) use self::sessions::wake_waiters;
 
 use self::hear::{Heard, Parting};
@@ -119,7 +119,7 @@ pub(crate) struct HandoffLane {
     mac: Mac,
     /// See [`Settings`].
     tells_kernel: bool,
-    /// Of the sessions' doorbells.
+    /// The sessions' doorbells, edge-triggered.
     doorbells: Epoll,
     /// What of a batch is the engine's.
     batch: VecDeque<RxFrame>,
@@ -273,15 +273,8 @@ impl HandoffLane {
             return;
         }
         app.sessions.iter().flatten().for_each(Session::awakes);
-        // Without waiting: what rang.
-        if self.doorbells.wait(0).is_err() {
-            return;
-        }
-        for number in self.doorbells.ready() {
-            if let Some(Some(session)) = app.sessions.get(number as usize) {
-                session.process().drain(app.worker);
-            }
-        }
+        // Without waiting: takes the edges out of the set. Those that it leaves wake the worker once more.
+        let _ = self.doorbells.wait(0);
     }
 
     /// Frees what LRO holds.

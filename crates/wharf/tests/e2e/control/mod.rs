@@ -41,7 +41,7 @@ fn only_root() -> bool {
 }
 
 /// The path of the socket file of a wharf on a host.
-fn socket(host: &Host, name: &str) -> String {
+pub(crate) fn socket(host: &Host, name: &str) -> String {
     let inode = host.run(|| std::fs::metadata("/proc/thread-self/ns/net").unwrap().ino());
     format!("/run/wharf/{inode}-{name}.sock")
 }

@@ -60,8 +60,6 @@ impl Process for Memory {
     fn doorbell(&self, _worker: u32) -> Option<BorrowedFd<'_>> {
         None
     }
-
-    fn drain(&self, _worker: u32) {}
 }
 
 /// A worker, the OS sides of its connections, and one process that has them.
