@@ -30,7 +30,7 @@ fn made(fd: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn epoll_create(size: c_int) -> c_int {
     // SAFETY: it takes an integer.
-    made(unsafe { real!(epoll_create(size): fn(c_int) -> c_int) })
+    epoll::making(|| made(unsafe { real!(epoll_create(size): fn(c_int) -> c_int) }))
 }
 
 /// # Safety
@@ -38,7 +38,7 @@ pub unsafe extern "C-unwind" fn epoll_create(size: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn epoll_create1(flags: c_int) -> c_int {
     // SAFETY: it takes an integer.
-    made(unsafe { real!(epoll_create1(flags): fn(c_int) -> c_int) })
+    epoll::making(|| made(unsafe { real!(epoll_create1(flags): fn(c_int) -> c_int) }))
 }
 
 /// # Safety

@@ -138,11 +138,13 @@ fn duplicate_known(fd: c_int, word: Word, call: impl FnOnce() -> c_int) -> c_int
         return of_child(new, new);
     }
     let Some(connection) = connection::of(word) else {
-        let new = call();
-        if let Some(set) = epoll::of(word).filter(|_| new >= 0) {
-            set.add(new);
-        }
-        return new;
+        return epoll::making(|| {
+            let new = call();
+            if let Some(set) = epoll::of(word).filter(|_| new >= 0) {
+                set.add(new);
+            }
+            new
+        });
     };
     if !connection.hold() {
         return call();
@@ -187,7 +189,7 @@ fn duplicate_onto(fd: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
         return of_child(duplicate(fd, call), to);
     }
     if own::is(word) {
-        own::make_way(to);
+        epoll::making(|| own::make_way(to));
         let new = duplicate(fd, call);
         if new < 0 {
             os::close(to);

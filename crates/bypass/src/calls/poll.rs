@@ -60,7 +60,8 @@ pub(super) fn forget_waiter() {
 
 fn make_waiter() -> Own {
     // SAFETY: it takes an integer.
-    let waiter = Own::new(unsafe { trap!(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC) } as c_int);
+    let make = || unsafe { trap!(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC) } as c_int;
+    let waiter = epoll::making(|| Own::new(make()));
     for own in session::all().flat_map(|session| [session.wake, session.socket]) {
         let mut event = epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: 0 };
         let add = libc::EPOLL_CTL_ADD;

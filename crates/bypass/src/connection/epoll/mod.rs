@@ -8,6 +8,7 @@ mod private;
 mod processes;
 mod set;
 mod slot;
+mod unseen;
 mod wait;
 mod waiters;
 mod wake;
@@ -17,6 +18,7 @@ pub(crate) use self::private::has_private;
 pub(crate) use self::processes::{before_exec, before_fork, closed_by_exec, fork_failed, in_child};
 pub(crate) use self::set::{Set, at, closed, insert, keep_up, listed, of};
 pub(crate) use self::slot::Slots;
+pub(crate) use self::unseen::{are_any_unseen, making};
 pub(crate) use self::wait::{Kernel, Limit, dispatch_all, poll_events, wait};
 
 const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;

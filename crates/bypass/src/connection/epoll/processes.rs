@@ -7,7 +7,7 @@ use libc::c_int;
 
 use super::control::expose;
 use super::set::{Set, all, at};
-use super::wake;
+use super::{unseen, wake};
 use crate::os;
 use crate::sharers::{self, Number};
 use crate::table;
@@ -61,6 +61,7 @@ pub(crate) fn fork_failed() {
 /// In the child after fork.
 pub(crate) fn in_child() {
     wake::forget_bell();
+    unseen::none_making();
     all().for_each(Set::inherit);
 }
 
