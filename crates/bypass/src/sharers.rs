@@ -102,5 +102,12 @@ pub(crate) fn stay(number: Number) {
 
 /// Whether no other process has the connection, or is about to.
 pub(crate) fn is_alone(number: Number) -> bool {
-    entry(number).is_some_and(|entry| entry.is_alone(own(), os::has_exited))
+    is_alone_without(number, |_| false)
+}
+
+/// The same where some that had joined have left without a word.
+pub(crate) fn is_alone_without(number: Number, has_left: impl Fn(u32) -> bool) -> bool {
+    let own = own();
+    let has_left = |process| process != own && (os::has_exited(process) || has_left(process));
+    entry(number).is_some_and(|entry| entry.is_alone(own, has_left))
 }

@@ -1,5 +1,7 @@
 //! What is in a folder, and in a file of one number.
 
+use std::io::Write;
+
 use libc::c_int;
 
 use super::close;
@@ -34,6 +36,41 @@ pub(crate) fn each_name(folder: &[u8], mut work: impl FnMut(&[u8])) {
         }
     }
     close(fd);
+}
+
+/// Returns true unless it is known that no descriptor of this process is an epoll set.
+pub(crate) fn may_have_set(process: u32) -> bool {
+    let (mut has_names, mut may_have) = (false, false);
+    each_name(path(format_args!("/proc/{process}/fd")).as_slice(), |name| {
+        has_names = true;
+        let number = std::str::from_utf8(name).ok().and_then(|name| name.parse::<u32>().ok());
+        if let Some(number) = number {
+            may_have |= may_be_set(&path(format_args!("/proc/{process}/fd/{number}")));
+        }
+    });
+    // A folder that may be read has at least itself.
+    may_have || !has_names
+}
+
+/// Returns false if a link of this path leads to something else than an epoll set, or there is none.
+fn may_be_set(path: &[u8]) -> bool {
+    const SET: &[u8] = b"anon_inode:[eventpoll]";
+    let mut to = [0_u8; SET.len() + 1];
+    let (here, at, room) = (libc::AT_FDCWD, to.as_mut_ptr(), to.len());
+    // SAFETY: the path ends with a zero, and so many bytes may be written.
+    let got = unsafe { trap!(libc::SYS_readlinkat, here, path.as_ptr(), at, room) };
+    match usize::try_from(got) {
+        Ok(len) => to[..len] == *SET,
+        Err(_) => super::errno() != libc::ENOENT,
+    }
+}
+
+/// A path that ends with a zero. It has room for two numbers.
+fn path(words: std::fmt::Arguments<'_>) -> [u8; 48] {
+    let mut path = [0; 48];
+    // What has no room is no path of any file.
+    let _ = path[..47].as_mut().write_fmt(words);
+    path
 }
 
 /// The number that a file has, whose path ends with a zero.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use libc::{c_int, c_void};
 
-pub(crate) use self::folder::{each_name, number_in};
+pub(crate) use self::folder::{each_name, may_have_set, number_in};
 pub(crate) use self::futex::{futex_wait, futex_wait_restarting, futex_wake_all};
 pub(crate) use self::memory::{keep, keep_each, map, map_shared, unmap};
 pub(crate) use self::message::{connect, has_ended, has_hung_up, is_trusted, receive, send};

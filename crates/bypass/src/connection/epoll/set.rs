@@ -1,6 +1,6 @@
 //! An epoll set of the program's.
 
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use handoff::session::NICS_MAX;
 use libc::{c_int, epoll_event};
@@ -217,7 +217,7 @@ impl Set {
     pub(crate) fn is_alone(&self) -> bool {
         let word = self.shared.load(Ordering::Acquire);
         let Some(number) = Number::of(word) else { return true };
-        let is_alone = sharers::is_alone(number);
+        let is_alone = sharers::is_alone(number) || is_alone_again(number);
         let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
         if is_alone && self.shared.compare_exchange(word, 0, success, failure).is_ok() {
             sharers::leave(number);
@@ -230,6 +230,25 @@ impl Set {
     pub(crate) fn is_kernels(&self) -> bool {
         !self.waiters.have_away()
     }
+}
+
+/// Looks at what other processes have take one part of so many of the time at most.
+const SHARE: u64 = 50;
+
+/// Returns true if the others that are known to have a set have none, as a look at their descriptors finds: a program that
+/// execve(2) has begun closes what it knows nothing of, such as Erlang's `erl_child_setup`.
+fn is_alone_again(number: Number) -> bool {
+    static DUE: AtomicU64 = AtomicU64::new(0);
+    let begun = os::now();
+    if begun < DUE.load(Ordering::Relaxed) {
+        return false;
+    }
+    let errno = os::errno();
+    let is_alone = sharers::is_alone_without(number, |process| !os::may_have_set(process));
+    let ended = os::now();
+    DUE.store(ended + (ended - begun) * SHARE, Ordering::Relaxed);
+    os::set_errno(errno);
+    is_alone
 }
 
 /// All sets, each once.
