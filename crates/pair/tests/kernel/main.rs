@@ -5,6 +5,7 @@
 mod few;
 mod hostile;
 mod laws;
+mod listeners;
 mod resets;
 mod waits;
 
