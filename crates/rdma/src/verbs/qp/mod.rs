@@ -38,6 +38,7 @@ mod sending;
 mod state;
 mod stream;
 mod tagged;
+mod unpark;
 mod untagged;
 
 use alloc::boxed::Box;

@@ -13,16 +13,9 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
-use super::QueuePair;
-use super::fail::Failure;
-use super::inbound::{Inbound, SMALL};
-use super::stream::Stream;
 use crate::ddp::{Header, QUEUE_ATOMIC};
-use crate::memory::Memory;
 use crate::mpa::deframe::Span;
 use crate::rdmap::Opcode;
-use crate::verbs::scratch::Scratch;
-use crate::verbs::shared::Shared;
 
 /// Most bytes of headers and payloads that wait at a queue pair. What the peer sends beyond them is not taken from the stream.
 pub const PARKED_MAX: usize = 128 << 10;
@@ -51,13 +44,30 @@ impl Parked {
         self.taken
     }
 
+    /// Takes the first ULPDU out, to be processed now.
+    pub(super) fn next(&mut self) -> Option<Box<[u8]>> {
+        self.is_full = false;
+        self.ulpdus.pop_front()
+    }
+
+    /// Puts a ULPDU back in front: it still waits.
+    pub(super) fn put_back(&mut self, ulpdu: Box<[u8]>) {
+        self.ulpdus.push_front(ulpdu);
+    }
+
+    /// Counts a ULPDU of this length that has been processed. If it has ended the stream, no ULPDU waits any more.
+    pub(super) fn has_taken(&mut self, len: usize) {
+        self.bytes = self.bytes.saturating_sub(len);
+        self.taken += 1;
+    }
+
     pub(super) fn clear(&mut self) {
         self.ulpdus.clear();
         (self.bytes, self.is_full) = (0, false);
     }
 
     /// Keeps a ULPDU; false if there is no room.
-    fn keep(&mut self, spans: &[Span], slices: &[&[u8]]) -> bool {
+    pub(super) fn keep(&mut self, spans: &[Span], slices: &[&[u8]]) -> bool {
         let len: usize = spans.iter().map(|span| span.len as usize).sum();
         self.is_full = self.bytes + len > PARKED_MAX;
         if self.is_full {
@@ -77,53 +87,5 @@ pub(super) fn is_response(bytes: &[u8]) -> bool {
         Some(Ok(Header::Tagged(header))) => Opcode::parse(header.ulp) == Ok(Opcode::ReadResponse),
         Some(Ok(Header::Untagged(header))) => header.queue == QUEUE_ATOMIC,
         _ => false,
-    }
-}
-
-impl QueuePair {
-    /// Keeps the ULPDU at hand behind those that wait; false if there is no room.
-    pub(super) fn park<M>(&self, inbound: &Inbound<'_, M>, stream: &mut Stream) -> bool {
-        stream.rx.parked.keep(&inbound.scratch.spans, inbound.slices)
-    }
-
-    /// Takes what waits, as far as there are receives by now.
-    pub(super) fn unpark<M: Memory>(
-        &mut self,
-        (shared, scratch): (&mut Shared, &mut Scratch),
-        stream: &mut Stream,
-        memory: &mut M,
-    ) -> Result<(), Failure> {
-        stream.rx.parked.is_full = false;
-        while let Some(ulpdu) = stream.rx.parked.ulpdus.pop_front() {
-            let (order, slices) = (stream.rx.order, [&ulpdu[..]]);
-            scratch.spans.clear();
-            scratch.spans.push(Span { slice: 0, start: 0, len: ulpdu.len() as u32 });
-            let mut inbound = Inbound { shared, scratch, slices: &slices, memory };
-            self.is_waiting = false;
-            let first = &ulpdu[..ulpdu.len().min(SMALL)];
-            let taken = self.segment(&mut inbound, stream, first, ulpdu.len());
-            if self.is_waiting {
-                stream.rx.order = order;
-                stream.rx.parked.ulpdus.push_front(ulpdu);
-                break;
-            }
-            // What came before an error was well, and is placed and told first.
-            self.settle(&mut inbound, stream)?;
-            taken?;
-            // If it has ended the stream, nothing waits any more.
-            stream.rx.parked.bytes = stream.rx.parked.bytes.saturating_sub(ulpdu.len());
-            stream.rx.parked.taken += 1;
-        }
-        Ok(())
-    }
-
-    /// See [`Rnic::waits_since`](crate::Rnic::waits_since).
-    pub(crate) fn waits_since(&self) -> u64 {
-        self.stream.as_ref().map_or(0, |stream| stream.rx.parked.taken())
-    }
-
-    /// See [`Rnic::is_full`](crate::Rnic::is_full).
-    pub(crate) fn is_full(&self) -> bool {
-        self.takes() && self.stream.as_ref().is_some_and(|stream| stream.rx.parked.is_full())
     }
 }
