@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use gso::{Kind, Refusal};
 
-use crate::port::{Refused, Traffic, Transmitted};
+use crate::port::{
+    AggregateKind, AggregateKinds, Cut, Delivered, Refused, Served, Traffic, Transmitted,
+};
 
 /// What a worker's host lane counts.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +24,10 @@ pub struct HostCounters {
     pub gso: Gso,
     /// Packets that the host's kernel did not take.
     pub refused: [u64; Refused::ALL.len()],
+    /// Aggregates that the host's kernel did not take, and whose segments it was given.
+    pub cut: [u64; AggregateKind::ALL.len()],
+    /// The same, to find the kinds that are not to be merged.
+    pub(crate) refusals: crate::port::Refusals,
     /// Packets from the host that could not be cut or completed, by [`Refusal::index`].
     pub gso_refused: Refusals,
     /// Packets from the host whose header made no sense.
@@ -125,6 +131,37 @@ pub struct Entry {
 }
 
 impl HostCounters {
+    /// At the beginning, in front of a kernel that was seen to refuse these.
+    pub(crate) fn refusing(kinds: AggregateKinds) -> Self {
+        HostCounters { refusals: crate::port::Refusals::of(kinds), ..HostCounters::default() }
+    }
+
+    /// Counts a packet of so many bytes that a port has taken.
+    #[inline]
+    pub(crate) fn count(&mut self, delivered: Delivered, bytes: usize) {
+        match delivered {
+            Delivered::Now => self.delivered.count(bytes),
+            Delivered::Later => self.requests += 1,
+            Delivered::Cut(cut) => {
+                self.delivered.add(cut.taken);
+                self.count_cut(&cut);
+            }
+        }
+    }
+
+    /// Counts what a shared port has done.
+    pub(crate) fn count_served(&mut self, served: &Served) {
+        self.delivered.add(served.taken);
+        served.cut.iter().for_each(|cut| self.count_cut(cut));
+    }
+
+    #[cold]
+    fn count_cut(&mut self, cut: &Cut) {
+        self.cut[cut.kind as usize] += 1;
+        self.refused[Refused::HostRefused as usize] += cut.refused;
+        self.refusals.count(cut.kind, sys::clock::now());
+    }
+
     /// Every counter, in a fixed order.
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
         let plain = [
@@ -135,7 +172,9 @@ impl HostCounters {
             ("host", "taken_packets", self.taken.frames),
             ("host", "taken_bytes", self.taken.bytes),
             ("host", "unreadable", self.unreadable),
+            ("host", "not_merged", self.refusals.stopped().count()),
         ];
+        let cut = AggregateKind::ALL.into_iter().map(|k| ("host_cut", k.name(), k as usize));
         let refused = Refused::ALL.into_iter().map(|r| ("host_drop", r.name(), r as usize));
         let gso = Refusal::ALL.into_iter().map(|r| ("gso_refused", r.name(), r.index()));
         plain
@@ -143,6 +182,7 @@ impl HostCounters {
             .chain(self.gso.entries())
             .chain(refused.map(|(group, name, at)| (group, name, self.refused[at])))
             .chain(gso.map(|(group, name, at)| (group, name, self.gso_refused.0[at])))
+            .chain(cut.map(|(group, name, at)| (group, name, self.cut[at])))
             .map(|(group, name, value)| Entry { group, name, value })
     }
 }

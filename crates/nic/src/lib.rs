@@ -34,7 +34,7 @@ mod queues;
 pub mod quiet;
 pub mod repair;
 mod running;
-mod selftest;
+pub mod selftest;
 mod steer;
 pub mod tcp;
 mod threads;

@@ -14,7 +14,7 @@ use crate::handoff::WorkerEnd;
 use crate::open::{Hosts, Queues, Wires};
 use crate::peers::Peers;
 use crate::port::shared::{Scheduler, SharedHost};
-use crate::port::{Host, NoHost, Wire};
+use crate::port::{AggregateKinds, Host, NoHost, Wire};
 use crate::threads;
 use crate::worker::{self, Handle, Lanes, Worker};
 
@@ -202,6 +202,7 @@ where
     let count = queues.len();
     let mut schedulers = Vec::new();
     let mut shares = Vec::new();
+    let refuses = queues.first().map_or(AggregateKinds::NONE, |(reads, _)| reads.refuses());
     for (queue, (reads, writes)) in queues.into_iter().enumerate() {
         let pools: Vec<&FramePool> =
             wires.iter().skip(queue).step_by(count).map(|(_, pool)| pool).collect();
@@ -211,7 +212,8 @@ where
     }
     let share = |worker: usize| {
         let (requests, reads) = &mut shares[worker % count];
-        requests.next().map(|requests| SharedHost::new(requests, reads.take()))
+        let share = |requests| SharedHost::new(requests, reads.take()).refusing(refuses);
+        requests.next().map(share)
     };
     let hosts = (0..wires.len()).filter_map(share).collect();
     Ok((schedulers, hosts))

@@ -1,38 +1,54 @@
-//! A test whether the wire's interface segments as wharf would, before segmentation is left to it. It runs
-//! where the interface's frames can be received: at the other end of a veth, or on a card whose loopback
-//! feature is on.
+//! A test whether the wire's interface segments as wharf would, before segmentation is left to it, and whether the host's
+//! kernel takes the aggregates that LRO makes.
 //!
-//! A veth passes super-packets on whole. Received packets are therefore cut in software if they are
+//! The first runs where the interface's frames can be received: at the other end of a veth, or on a card whose loopback
+//! feature is on. A veth passes super-packets on whole. Received packets are therefore cut in software if they are
 //! super-packets, and then compared.
+
+mod probe;
 
 use std::io;
 use std::time::{Duration, Instant};
 
-use gso::Segmenter;
 use sys::ethtool::Ethtool;
 use sys::frames::FramePool;
 use sys::interface::Interface;
 use sys::packet::{BATCH, Config, Message, PacketSocket};
 use sys::poll::{Interest, PollSet};
-use wire::{ETHERNET_LEN, EtherType, GsoType, IPV4_MIN_LEN, IPV6_LEN};
-use wire::{TCP_MIN_LEN, UDP_LEN, VirtioNetHdr, protocol};
+use wire::VirtioNetHdr;
 
 use crate::port::hardware::Hardware;
+use crate::port::{AggregateKind, AggregateKinds, Delivery, Host};
+
+pub use probe::Shape;
+use probe::{Arrived, DESTINATION, Probe, SOURCE};
 
 /// How long a packet may take to arrive.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Payload bytes of a segment, and of the packet: three segments and a short one.
-const GSO_SIZE: usize = 400;
-const PAYLOAD: usize = 3 * GSO_SIZE + 7;
-/// Locally administered addresses, so that no host accepts the packets.
-const SOURCE: [u8; 6] = *b"\x02wharf";
-const DESTINATION: [u8; 6] = *b"\x02nobdy";
-/// RFC 5737 and RFC 3849: addresses that no host has. Ports 9 (discard).
-const ADDRESSES_V4: [u8; 8] = [192, 0, 2, 1, 192, 0, 2, 2];
-const NET_V6: [u8; 4] = [0x20, 0x01, 0x0d, 0xb8];
 
-/// A packet as it arrived: its header and its bytes.
-type Arrived = (VirtioNetHdr, Vec<u8>);
+/// What became of a super-packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Its segments are right.
+    Right,
+    /// Its segments are wrong.
+    Wrong,
+    /// It was refused, with this error number.
+    Refused(i32),
+    /// Not all of it arrived, which proves nothing.
+    Lost,
+}
+
+impl Verdict {
+    fn of_error(error: &io::Error) -> Verdict {
+        Verdict::Refused(error.raw_os_error().unwrap_or(0))
+    }
+
+    /// Whether it is a reason to do without.
+    pub fn is_bad(self) -> bool {
+        matches!(self, Verdict::Wrong | Verdict::Refused(_))
+    }
+}
 
 /// Those of `hardware` that the interface does right. The others become notices.
 pub(crate) fn passed(wire: &Interface, hardware: Hardware, notices: &mut Vec<String>) -> Hardware {
@@ -41,34 +57,121 @@ pub(crate) fn passed(wire: &Interface, hardware: Hardware, notices: &mut Vec<Str
         tracing::info!("what {name} cuts cannot be seen from here: it is not tried");
         return hardware;
     };
-    let mut path = match Path::open(wire.index, end) {
-        Ok(path) => path,
+    let verdicts = match segmentation(wire.index, end, |shape| wants(&hardware, shape)) {
+        Ok(verdicts) => verdicts,
         Err(error) => {
             tracing::info!("what {name} cuts is not tried: {error}");
             return hardware;
         }
     };
+    judge(name, hardware, &verdicts, notices)
+}
+
+/// The features by which `hardware` cuts a packet of this form.
+fn wants(hardware: &Hardware, shape: Shape) -> bool {
+    let tcp = if shape.v6 { hardware.tcp6 } else { hardware.tcp4 };
+    if shape.udp { hardware.uso } else { tcp && (!shape.cwr || hardware.ecn) }
+}
+
+/// Takes away what is cut wrongly. A feature that cuts one form wrongly is not used for others.
+fn judge(
+    name: &str,
+    hardware: Hardware,
+    verdicts: &[(Shape, Verdict)],
+    notices: &mut Vec<String>,
+) -> Hardware {
     let mut passed = hardware;
-    for (feature, on, probe) in [
-        ("tx-tcp-segmentation", &mut passed.tcp4, Probe::tcp4()),
-        ("tx-tcp6-segmentation", &mut passed.tcp6, Probe::tcp6()),
-        ("tx-udp-segmentation", &mut passed.uso, Probe::uso()),
-    ] {
+    let features: [(_, fn(&Shape) -> bool, fn(&mut Hardware) -> &mut bool); 4] = [
+        ("tx-tcp-segmentation", |s| !s.udp && !s.v6 && !s.cwr, |h| &mut h.tcp4),
+        ("tx-tcp6-segmentation", |s| !s.udp && s.v6 && !s.cwr, |h| &mut h.tcp6),
+        ("tx-tcp-ecn-segmentation", |s| s.cwr, |h| &mut h.ecn),
+        ("tx-udp-segmentation", |s| s.udp, |h| &mut h.uso),
+    ];
+    for (feature, is_of, field) in features {
+        let on = field(&mut passed);
         if !*on {
             tracing::debug!("{name} does not cut ({feature} is off): wharf cuts");
             continue;
         }
-        // A packet that has not arrived completely proves nothing.
-        let arrived = path.carry(&probe).unwrap_or_default();
-        if probe.payload_of(&arrived) >= PAYLOAD && !probe.is_cut_right(&arrived) {
-            *on = false;
-            notices
-                .push(format!("{name} cuts packets wrongly ({feature}): wharf cuts them itself"));
-        } else {
-            tracing::info!("{name} cuts packets as it should ({feature})");
+        let bad = verdicts.iter().find(|(shape, verdict)| is_of(shape) && verdict.is_bad());
+        match bad {
+            Some((shape, _)) => {
+                *on = false;
+                let words = shape.words();
+                notices.push(format!(
+                    "{name} cuts packets wrongly ({feature}: {words}): wharf cuts them itself"
+                ));
+            }
+            None => tracing::info!("{name} cuts packets as it should ({feature})"),
         }
     }
     passed
+}
+
+/// Sends super-packets of the forms that `wants` selects by the interface `near`, and says of each what arrives at `far`.
+///
+/// # Errors
+/// The packet sockets cannot be opened.
+pub fn segmentation(
+    near: u32,
+    far: u32,
+    wants: impl Fn(Shape) -> bool,
+) -> io::Result<Vec<(Shape, Verdict)>> {
+    let mut path = Path::open(near, far)?;
+    let mut verdicts = Vec::new();
+    for shape in Shape::all().filter(|shape| wants(*shape)) {
+        let probe = Probe::new(shape);
+        let verdict = match path.carry(&probe) {
+            Err(error) => Verdict::of_error(&error),
+            Ok(arrived) if !probe.is_all_of(&arrived) => Verdict::Lost,
+            Ok(arrived) if probe.is_cut_right(&arrived) => Verdict::Right,
+            Ok(_) => Verdict::Wrong,
+        };
+        verdicts.push((shape, verdict));
+        if verdict == Verdict::Lost {
+            // Nothing of the others would be seen either, each after a while.
+            break;
+        }
+    }
+    Ok(verdicts)
+}
+
+/// Hands super-packets of all forms over to a host's kernel, and returns those that it refuses. They are for an address that
+/// no host has.
+pub fn refused_by<H: Host>(host: &mut H) -> io::Result<Vec<(Shape, Verdict)>> {
+    let pool = FramePool::new(2, sys::frames::MIN_CHUNK_SIZE)?;
+    let mut refused = Vec::new();
+    for shape in Shape::all() {
+        let Probe { packet, vnet } = Probe::new(shape);
+        let packet = Delivery { vnet, header: &packet, frames: &mut Vec::new(), rest: [&[]; 2] };
+        match host.deliver(pool.reader(), packet) {
+            Err(error) if crate::port::is_of_shape(&error) => {
+                refused.push((shape, Verdict::of_error(&error)));
+            }
+            // An interface that is down or full says nothing about the form.
+            _ => {}
+        }
+    }
+    Ok(refused)
+}
+
+/// Kinds of aggregates of which the host's kernel refuses some, each with a notice.
+pub(crate) fn refused_kinds<H: Host>(host: &mut H, notices: &mut Vec<String>) -> AggregateKinds {
+    let mut kinds = AggregateKinds::NONE;
+    for (shape, _) in refused_by(host).unwrap_or_default() {
+        let kind = match (shape.udp, shape.v6) {
+            (false, false) => AggregateKind::Tcp4,
+            (false, true) => AggregateKind::Tcp6,
+            (true, false) => AggregateKind::Udp4,
+            (true, true) => AggregateKind::Udp6,
+        };
+        if !kinds.has(kind) {
+            kinds.insert(kind);
+            let words = shape.words();
+            notices.push(format!("the host's kernel refuses {words}: such packets are not merged"));
+        }
+    }
+    kinds
 }
 
 /// The index of the interface that receives the frames of `wire`, if one does.
@@ -106,7 +209,7 @@ impl Path {
         self.near.send(&[Message { vnet, header: &probe.packet, payload: &[] }])?;
         let end = Instant::now() + PATIENCE;
         let mut arrived: Vec<Arrived> = Vec::new();
-        while probe.payload_of(&arrived) < PAYLOAD {
+        while !probe.is_all_of(&arrived) {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
@@ -135,143 +238,15 @@ impl Path {
     }
 }
 
-/// A super-packet for the test.
-struct Probe {
-    packet: Vec<u8>,
-    vnet: VirtioNetHdr,
-}
-
-impl Probe {
-    fn tcp4() -> Probe {
-        Self::new(GsoType::Tcpv4, protocol::TCP, true)
-    }
-
-    fn tcp6() -> Probe {
-        Self::new(GsoType::Tcpv6, protocol::TCP, false)
-    }
-
-    fn uso() -> Probe {
-        Self::new(GsoType::UdpL4, protocol::UDP, true)
-    }
-
-    fn header_len(&self) -> usize {
-        self.vnet.hdr_len.into()
-    }
-
-    /// Payload bytes in the packets that have arrived.
-    fn payload_of(&self, arrived: &[Arrived]) -> usize {
-        let header_len = self.header_len();
-        arrived.iter().map(|(_, packet)| packet.len().saturating_sub(header_len)).sum()
-    }
-
-    fn new(gso_type: GsoType, number: u8, v4: bool) -> Probe {
-        let (l4_header, csum_offset) = match number {
-            protocol::TCP => (TCP_MIN_LEN, 16),
-            _ => (UDP_LEN, 6),
-        };
-        let l4_len = l4_header + PAYLOAD;
-        let mut ip = if v4 { ipv4(number, l4_len) } else { ipv6(number, l4_len) };
-        let partial = match v4 {
-            true => wire::checksum::pseudo_v4(&ADDRESSES_V4, number, l4_len),
-            false => wire::checksum::pseudo_v6(&ip[8..40], number, l4_len),
-        };
-        let mut l4 = vec![0; l4_header];
-        l4[..4].copy_from_slice(&[0, 9, 0, 9]);
-        match number {
-            // A sequence number about to wrap, the data offset, PSH and ACK; CWR is another feature.
-            protocol::TCP => {
-                l4[4..8].copy_from_slice(&0xffff_ff00_u32.to_be_bytes());
-                l4[12..16].copy_from_slice(&[0x50, 0x18, 1, 0]);
-            }
-            _ => l4[4..6].copy_from_slice(&(l4_len as u16).to_be_bytes()),
-        }
-        l4[csum_offset..csum_offset + 2].copy_from_slice(&partial.fold().to_be_bytes());
-        let kind = if v4 { EtherType::IPV4 } else { EtherType::IPV6 };
-        let mut packet = [DESTINATION, SOURCE].concat();
-        packet.extend(kind.0.to_be_bytes());
-        let csum_start = ETHERNET_LEN + ip.len();
-        packet.append(&mut ip);
-        packet.append(&mut l4);
-        let hdr_len = packet.len() as u16;
-        packet.extend((0..PAYLOAD).map(|n| (n * 31) as u8));
-        let vnet = VirtioNetHdr {
-            needs_csum: true,
-            gso_type,
-            hdr_len,
-            gso_size: GSO_SIZE as u16,
-            csum_start: csum_start as u16,
-            csum_offset: csum_offset as u16,
-            ..VirtioNetHdr::default()
-        };
-        Probe { packet, vnet }
-    }
-
-    /// Whether the packets that have arrived are those that wharf makes.
-    fn is_cut_right(&self, arrived: &[Arrived]) -> bool {
-        let mut frames = Vec::new();
-        for (vnet, packet) in arrived {
-            match frames_of(packet, vnet) {
-                Some(cut) => frames.extend(cut),
-                None => return false,
-            }
-        }
-        frames_of(&self.packet, &self.vnet) == Some(frames)
-    }
-}
-
-/// The frames into which software cuts a packet.
-fn frames_of(packet: &[u8], vnet: &VirtioNetHdr) -> Option<Vec<Vec<u8>>> {
-    let mut segments = Segmenter::with_mtu(packet, vnet, usize::MAX, 0).ok()?;
-    let mut frames = Vec::new();
-    let mut frame = vec![0; segments.max_segment_len()];
-    while let Some(len) = segments.next_into(&mut frame).ok()? {
-        frames.push(frame[..len].to_vec());
-    }
-    Some(frames)
-}
-
-fn ipv4(number: u8, l4_len: usize) -> Vec<u8> {
-    let mut ip = vec![0x45, 0, 0, 0, 0xff, 0xfe, 0x40, 0, 64, number, 0, 0];
-    ip.extend(ADDRESSES_V4);
-    let total = (IPV4_MIN_LEN + l4_len) as u16;
-    ip[2..4].copy_from_slice(&total.to_be_bytes());
-    let sum = wire::checksum::sum(&ip).complement();
-    ip[10..12].copy_from_slice(&sum.to_be_bytes());
-    ip
-}
-
-fn ipv6(number: u8, l4_len: usize) -> Vec<u8> {
-    let mut ip = vec![0; IPV6_LEN];
-    ip[0] = 0x60;
-    ip[4..6].copy_from_slice(&(l4_len as u16).to_be_bytes());
-    (ip[6], ip[7]) = (number, 64);
-    for (at, last) in [(8, 1), (24, 2)] {
-        ip[at..at + 4].copy_from_slice(&NET_V6);
-        ip[at + 15] = last;
-    }
-    ip
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::port::memory::MemoryHost;
+    use crate::port::{Delivered, FromHost, HostPacket};
+    use std::os::fd::BorrowedFd;
+    use sys::frames::FrameReader;
 
-    /// Packets of a device that cuts right, after `wrong` has changed them.
-    fn after(probe: &Probe, wrong: impl FnOnce(&mut Vec<Vec<u8>>)) -> Vec<Arrived> {
-        let mut frames = frames_of(&probe.packet, &probe.vnet).unwrap();
-        wrong(&mut frames);
-        frames.into_iter().map(|frame| (VirtioNetHdr::default(), frame)).collect()
-    }
-
-    #[test]
-    fn a_device_that_cuts_rightly_or_not_at_all_passes() {
-        for probe in [Probe::tcp4(), Probe::tcp6(), Probe::uso()] {
-            let frames = after(&probe, |_| {});
-            assert_eq!(frames.len(), 4);
-            assert!(probe.is_cut_right(&frames));
-            assert!(probe.is_cut_right(&[(probe.vnet, probe.packet.clone())]));
-        }
-    }
+    const EINVAL: i32 = 22;
 
     /// A veth is a path, and cuts right; behind the port of a bridge nothing can be received.
     #[test]
@@ -289,11 +264,9 @@ mod tests {
             }
             let near = Interface::by_name("near")?;
             let far = where_it_is_seen(&near).unwrap();
-            let mut path = Path::open(near.index, far).unwrap();
-            for probe in [Probe::tcp4(), Probe::tcp6(), Probe::uso()] {
-                let arrived = path.carry(&probe).unwrap();
-                assert!(probe.is_cut_right(&arrived));
-            }
+            let tried = segmentation(near.index, far, |_| true).unwrap();
+            assert_eq!(tried.len(), 12);
+            assert!(tried.iter().all(|(_, verdict)| *verdict == Verdict::Right), "{tried:?}");
             let mut notices = Vec::new();
             let hardware = Hardware::read("near");
             assert_eq!(passed(&near, hardware, &mut notices), hardware);
@@ -303,21 +276,69 @@ mod tests {
         made.unwrap().unwrap();
     }
 
-    /// Each byte of each header counts, and order and number of the packets.
+    /// One form that is cut wrongly takes its feature away, and no other.
     #[test]
-    fn a_device_that_cuts_wrongly_fails() {
-        for probe in [Probe::tcp4(), Probe::tcp6(), Probe::uso()] {
-            for at in 0..probe.header_len() {
-                for n in 0..4 {
-                    assert!(!probe.is_cut_right(&after(&probe, |frames| frames[n][at] ^= 1)));
-                }
-            }
-            assert!(!probe.is_cut_right(&after(&probe, |frames| frames.swap(1, 2))));
-            assert!(!probe.is_cut_right(&after(&probe, |frames| drop(frames.pop()))));
-            assert!(!probe.is_cut_right(&after(&probe, |frames| frames.push(frames[3].clone()))));
-            assert!(!probe.is_cut_right(&after(&probe, |frames| frames[0].truncate(400))));
-            let other_size = VirtioNetHdr { gso_size: 500, ..probe.vnet };
-            assert!(!probe.is_cut_right(&[(other_size, probe.packet.clone())]));
+    fn each_form_counts_for_its_feature() {
+        let all = Hardware::KERNEL;
+        for wrong in Shape::all() {
+            let verdict = |shape| if shape == wrong { Verdict::Wrong } else { Verdict::Right };
+            let verdicts: Vec<_> = Shape::all().map(|shape| (shape, verdict(shape))).collect();
+            let mut notices = Vec::new();
+            let passed = judge("eth0", all, &verdicts, &mut notices);
+            let expected = match wrong {
+                Shape { cwr: true, .. } => Hardware { ecn: false, ..all },
+                Shape { udp: true, .. } => Hardware { uso: false, ..all },
+                Shape { v6: true, .. } => Hardware { tcp6: false, ..all },
+                _ => Hardware { tcp4: false, ..all },
+            };
+            assert_eq!(passed, expected, "{}", wrong.words());
+            assert!(notices.len() == 1 && notices[0].contains(&wrong.words()), "{notices:?}");
         }
+        let lost = [(Shape { udp: false, v6: false, cwr: false, full: false }, Verdict::Lost)];
+        assert_eq!(judge("eth0", all, &lost, &mut Vec::new()), all, "a loss proves nothing");
+    }
+
+    /// A host whose kernel refuses one form.
+    #[derive(Debug)]
+    struct Fault(MemoryHost, Shape);
+
+    impl Host for Fault {
+        fn deliver(&mut self, memory: &FrameReader, packet: Delivery<'_>) -> io::Result<Delivered> {
+            match packet.header == Probe::new(self.1).packet {
+                true => Err(io::Error::from_raw_os_error(EINVAL)),
+                false => self.0.deliver(memory, packet),
+            }
+        }
+
+        fn receive(&mut self) -> io::Result<FromHost<'_>> {
+            self.0.receive()
+        }
+
+        fn again(&mut self) -> Option<HostPacket<'_>> {
+            self.0.again()
+        }
+
+        fn last(&self) -> &[u8] {
+            self.0.last()
+        }
+
+        fn fd(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_kernel_that_refuses_one_form_is_given_none_of_its_kind() {
+        for shape in Shape::all() {
+            let mut host = Fault(MemoryHost::new().0, shape);
+            let refused = refused_by(&mut host).unwrap();
+            assert_eq!(refused, [(shape, Verdict::Refused(EINVAL))]);
+            let mut notices = Vec::new();
+            let kinds = refused_kinds(&mut host, &mut notices);
+            let kind = AggregateKind::of_frame(&Probe::new(shape).packet);
+            assert!(kinds.has(kind) && kinds.count() == 1, "{kinds:?} for {}", shape.words());
+            assert!(notices[0].contains(&shape.words()), "{notices:?}");
+        }
+        assert_eq!(refused_by(&mut MemoryHost::new().0).unwrap(), []);
     }
 }

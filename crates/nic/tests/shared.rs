@@ -25,6 +25,7 @@ enum Mood {
     Takes,
     Blocks,
     Refuses(i32),
+    RefusesAggregates(i32),
     Panics,
 }
 
@@ -58,6 +59,9 @@ struct Port {
 impl Host for Port {
     fn deliver(&mut self, memory: &FrameReader, packet: Delivery<'_>) -> io::Result<Delivered> {
         match self.gate.pass() {
+            Mood::RefusesAggregates(errno) if packet.vnet.gso_size > 0 => {
+                Err(io::Error::from_raw_os_error(errno))
+            }
             Mood::Refuses(errno) => Err(io::Error::from_raw_os_error(errno)),
             Mood::Panics => panic!("as the test wants it"),
             _ => self.inner.deliver(memory, packet),
@@ -296,6 +300,34 @@ fn refusals_are_counted_by_the_worker_whose_packets_they_were() {
         assert_eq!(worker.pool().available(), CHUNKS as usize);
     }
     assert_eq!(rig.stop().len(), 0);
+}
+
+/// The thread that writes hands over the segments of what the kernel refuses, and each worker learns of its own.
+#[test]
+fn segments_of_refused_aggregates_are_written() {
+    const EINVAL: i32 = 22;
+    let mut rig = Rig::new(2, Order::RoundRobin, true);
+    rig.gate.set(Mood::RefusesAggregates(EINVAL));
+    let settled = |worker: &SharingWorker| {
+        let delivered = worker.counters().host.delivered.frames;
+        delivered == 1000 && worker.pool().available() == CHUNKS as usize
+    };
+    rig.arrive(500);
+    let mut now = 1_000_000;
+    for _ in 0..1_000_000 {
+        rig.workers.iter_mut().for_each(|worker| _ = worker.turn(now).unwrap());
+        if rig.workers.iter().all(settled) {
+            break;
+        }
+        now += 10_000_000;
+        std::thread::sleep(Duration::from_micros(10));
+    }
+    for worker in &rig.workers {
+        assert!(settled(worker), "{:?}", worker.counters().host);
+        assert!(worker.counters().host.cut[0] > 0);
+        assert_eq!(worker.counters().host.refused, [0; 3]);
+    }
+    by_connection(&rig.stop()).into_values().for_each(|packets| assert_whole(packets, 500));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use wire::{GsoType, UdpTunnel, VirtioNetHdr};
 
 use super::payload;
 use crate::counters::HostCounters;
-use crate::port::{Delivered, Delivery, Host, Refused, RxFrame};
+use crate::port::{AggregateKind, CuttingHost, Delivered, Delivery, Host, Refused, RxFrame};
 
 /// How soon to offer again what the host did not take.
 const RETRY_AFTER: Nanos = 1_000_000;
@@ -81,7 +81,7 @@ impl Acknowledgments {
 /// A worker's host port as LRO's [`Sink`].
 #[derive(Debug)]
 pub(crate) struct ToHost<'a, H> {
-    host: &'a mut H,
+    host: &'a mut CuttingHost<H>,
     pool: &'a FramePool,
     counters: &'a mut HostCounters,
     scratch: &'a mut Scratch,
@@ -90,12 +90,20 @@ pub(crate) struct ToHost<'a, H> {
 impl<'a, H: Host> ToHost<'a, H> {
     /// Borrows what a delivery needs from the worker.
     pub(crate) fn new(
-        host: &'a mut H,
+        host: &'a mut CuttingHost<H>,
         pool: &'a FramePool,
         counters: &'a mut HostCounters,
         scratch: &'a mut Scratch,
     ) -> Self {
         ToHost { host, pool, counters, scratch }
+    }
+
+    /// Whether the host's kernel takes what this frame may be merged into, as far as is known.
+    #[inline]
+    pub(crate) fn may_merge(&self, received: &RxFrame) -> bool {
+        let refused = self.counters.refusals.stopped();
+        refused.is_empty()
+            || !refused.has(AggregateKind::of_frame(self.pool.bytes(&received.frame)))
     }
 
     /// Delivers a frame as it came.
@@ -162,8 +170,7 @@ impl<'a, H: Host> ToHost<'a, H> {
                 Delivery { vnet, header, frames: &mut self.scratch.frames, rest: [rest, &[]] };
             let bytes = packet.bytes();
             match self.host.deliver(self.pool.reader(), packet) {
-                Ok(Delivered::Now) => self.counters.delivered.count(bytes),
-                Ok(Delivered::Later) => self.counters.requests += 1,
+                Ok(delivered) => self.count(delivered, bytes),
                 Err(error) if self.scratch.keep && may_pass(&error) => {
                     self.keep(vnet, header, rest);
                 }
@@ -173,6 +180,11 @@ impl<'a, H: Host> ToHost<'a, H> {
         for frame in self.scratch.frames.drain(..) {
             self.pool.free(frame);
         }
+    }
+
+    #[inline]
+    fn count(&mut self, delivered: Delivered, bytes: usize) {
+        self.counters.count(delivered, bytes);
     }
 
     /// Keeps a copy of a packet that the host does not take.
@@ -195,8 +207,10 @@ impl<'a, H: Host> ToHost<'a, H> {
             let frames = &mut self.scratch.frames;
             let packet = Delivery { vnet: *vnet, header: bytes, frames, rest: [&[]; 2] };
             match self.host.deliver(self.pool.reader(), packet) {
-                Ok(Delivered::Now) => self.counters.delivered.count(bytes.len()),
-                Ok(Delivered::Later) => self.counters.requests += 1,
+                Ok(delivered) => {
+                    let bytes = bytes.len();
+                    self.count(delivered, bytes);
+                }
                 Err(error) if may_pass(&error) => return,
                 Err(error) => self.counters.refused[Refused::from_error(&error) as usize] += 1,
             }

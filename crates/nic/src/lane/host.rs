@@ -19,7 +19,7 @@ use crate::counters::HostCounters;
 use crate::port::shared::Requests;
 use crate::port::slice;
 use crate::port::{
-    Delivered, Delivery, FromHost, Host, HostPacket, Outgoing, Refused, RxFrame, Transmit,
+    CuttingHost, Delivery, FromHost, Host, HostPacket, Outgoing, Refused, RxFrame, Transmit,
     Transmitted, Wire,
 };
 use crate::steer;
@@ -31,7 +31,7 @@ const LAST_OFFERS: Nanos = 500_000_000;
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct HostLane<H> {
-    host: H,
+    host: CuttingHost<H>,
     lro: Lro<RxFrame>,
     scratch: Scratch,
     /// The segment to go on with of the host's last packet, which the wire did not take whole.
@@ -47,13 +47,14 @@ pub(crate) struct HostLane<H> {
 impl<H: Host> HostLane<H> {
     /// In front of this port.
     pub(crate) fn new(host: H, lro: lro::Config) -> Self {
+        let counters = HostCounters::refusing(host.refuses());
         HostLane {
-            host,
+            host: CuttingHost::new(host),
             fragment_ids: FragmentIds::new(RandomState::new().hash_one(lro.held_frames)),
             lro: Lro::new(lro),
             scratch: Scratch::default(),
             waiting: None,
-            counters: HostCounters::default(),
+            counters,
             is_full: false,
             has_read_all: true,
         }
@@ -151,11 +152,14 @@ impl<H: Host> HostLane<H> {
                 lro.interrupt_flow(pool.bytes(&received.frame), &mut host);
                 let rest = queue.overflow(&received);
                 host.super_packet(received, rest);
-            } else if config.enable {
+            } else if config.enable && host.may_merge(&received) {
                 let bytes = pool.bytes(&received.frame);
                 let checksum = checksum_of(&received.vnet, received.maybe_partial);
                 lro.receive(received, bytes, checksum, now, &mut host);
             } else {
+                if config.enable {
+                    lro.interrupt_flow(pool.bytes(&received.frame), &mut host);
+                }
                 host.frame(received);
             }
         }
@@ -248,8 +252,7 @@ impl<H: Host> HostLane<H> {
         let packet = Delivery { vnet, header, frames: &mut Vec::new(), rest };
         let bytes = packet.bytes();
         match self.host.deliver(pool.reader(), packet) {
-            Ok(Delivered::Now) => self.counters.delivered.count(bytes),
-            Ok(Delivered::Later) => self.counters.requests += 1,
+            Ok(delivered) => self.counters.count(delivered, bytes),
             Err(error) => {
                 self.counters.refused[Refused::from_error(&error) as usize] += 1;
                 return false;
@@ -364,7 +367,7 @@ impl<H: Host> HostLane<H> {
         while let Some(outcome) = requests.completed(pool) {
             any = true;
             match outcome {
-                Ok(bytes) => self.counters.delivered.count(bytes),
+                Ok(served) => self.counters.count_served(&served),
                 Err(why) => self.counters.refused[why as usize] += 1,
             }
         }

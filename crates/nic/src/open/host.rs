@@ -12,7 +12,9 @@ use crate::config::{Config, HostKind};
 use crate::error::Error;
 use crate::port::tap::TapHost;
 use crate::port::veth::VethHost;
+use crate::port::{AggregateKinds, Host};
 use crate::quiet::Quiet;
+use crate::selftest;
 
 /// How long the kernel may take to activate a veth; usually less than a second.
 const LINK_PATIENCE: Duration = Duration::from_secs(2);
@@ -71,6 +73,22 @@ impl Hosts {
     }
 }
 
+impl Hosts {
+    /// Finds out which aggregates the kernel refuses, so that they are not made.
+    fn try_aggregates(&mut self, notices: &mut Vec<String>) {
+        match self {
+            Hosts::Tap(queues) => {
+                let kinds = queues.refused_kinds(notices);
+                queues.each(|host| host.set_refuses(kinds));
+            }
+            Hosts::Veth(queues) => {
+                let kinds = queues.refused_kinds(notices);
+                queues.each(|host| host.set_refuses(kinds));
+            }
+        }
+    }
+}
+
 /// Distribution of the host's queues over the workers.
 pub(crate) enum Queues<H> {
     /// Each worker has its own.
@@ -80,7 +98,27 @@ pub(crate) enum Queues<H> {
     Shared(Vec<(H, H)>),
 }
 
+impl<H: Host> Queues<H> {
+    fn refused_kinds(&mut self, notices: &mut Vec<String>) -> AggregateKinds {
+        let first = match self {
+            Queues::Own(hosts) => hosts.first_mut(),
+            Queues::Shared(ports) => ports.first_mut().map(|(_, writes)| writes),
+        };
+        first.map_or(AggregateKinds::NONE, |host| selftest::refused_kinds(host, notices))
+    }
+}
+
 impl<H> Queues<H> {
+    fn each(&mut self, mut work: impl FnMut(&mut H)) {
+        match self {
+            Queues::Own(hosts) => hosts.iter_mut().for_each(work),
+            Queues::Shared(ports) => ports.iter_mut().for_each(|(reads, writes)| {
+                work(reads);
+                work(writes);
+            }),
+        }
+    }
+
     fn len(&self) -> usize {
         match self {
             Queues::Own(hosts) => hosts.len(),
@@ -101,7 +139,8 @@ pub(crate) fn make_host(
     let far_mtu = wire.mtu.max(config.host.mtu);
     let shared = (1..workers).contains(&(config.host.queues as usize));
     let queues = if shared { config.host.queues as usize } else { workers };
-    let (mut host, hosts) = make(name, config, far_mtu, queues, shared, "the host port", notices)?;
+    let (mut host, mut hosts) =
+        make(name, config, far_mtu, queues, shared, "the host port", notices)?;
     let mut ready = || -> sys::Result<u32> {
         if let Some(mac) = wire.mac {
             interface::set_mac(name, mac)?;
@@ -118,6 +157,7 @@ pub(crate) fn make_host(
         interface::index(name)
     };
     host.index = ready()?;
+    hosts.try_aggregates(notices);
     Ok((host, hosts))
 }
 

@@ -13,8 +13,8 @@ use sys::frames::{Frame, FramePool};
 use wire::{Bytes, VirtioNetHdr};
 
 use super::{
-    Delivery, FromHost, Host, Outgoing, Refused, RxFrame, Traffic, Transmit, Transmitted, Whole,
-    Wire, WireCounters,
+    CuttingHost, Delivered, Delivery, FromHost, Host, Outgoing, Refused, RxFrame, Traffic,
+    Transmit, Transmitted, Whole, Wire, WireCounters,
 };
 
 /// Bytes of a super-packet that are copied into its frame: more than its headers.
@@ -23,7 +23,7 @@ const HEAD: usize = 512;
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct HostWire<H> {
-    host: H,
+    host: CuttingHost<H>,
     takes_whole: bool,
     counters: WireCounters,
 }
@@ -31,7 +31,11 @@ pub struct HostWire<H> {
 impl<H: Host> HostWire<H> {
     /// Takes the port of a kernel that sends and accepts super-packets.
     pub fn new(host: H) -> Self {
-        HostWire { host, takes_whole: true, counters: WireCounters::default() }
+        HostWire {
+            host: CuttingHost::new(host),
+            takes_whole: true,
+            counters: WireCounters::default(),
+        }
     }
 
     /// The same for a kernel that sends and receives complete frames only.
@@ -56,7 +60,11 @@ impl<H: Host> HostWire<H> {
         let mut sent = Traffic::default();
         let bytes = packet.bytes();
         match self.host.deliver(pool.reader(), packet) {
-            Ok(_) => sent.count(bytes),
+            Ok(Delivered::Cut(cut)) => {
+                sent.add(cut.taken);
+                self.counters.refused[Refused::HostRefused as usize] += cut.refused;
+            }
+            Ok(Delivered::Now | Delivered::Later) => sent.count(bytes),
             Err(error) => self.counters.refused[Refused::from_error(&error) as usize] += 1,
         }
         sent

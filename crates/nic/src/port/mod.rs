@@ -1,6 +1,7 @@
 //! Ports: where packets enter and leave wharf. A [`Wire`] moves frames of the wire's MTU, a
 //! [`Host`] moves super-packets. Both work in batches and never block.
 
+mod aggregates;
 pub mod hardware;
 mod host_wire;
 pub mod memory;
@@ -25,6 +26,8 @@ use wire::{Bytes, ETHERNET_LEN, EtherType, VLAN_LEN, VirtioNetHdr};
 
 use crate::config::GsoHardware;
 
+pub use aggregates::{AggregateKind, AggregateKinds, Cut, Served};
+pub(crate) use aggregates::{CuttingHost, Refusals, is_of_shape};
 pub use host_wire::HostWire;
 pub use refused::Refused;
 
@@ -385,6 +388,8 @@ pub enum Delivered {
     /// It is queued in front of the port; [`Requests::completed`](shared::Requests::completed) will return
     /// the result.
     Later,
+    /// It was an aggregate that the host's kernel refuses: its segments were handed over one by one.
+    Cut(Cut),
 }
 
 /// A port that faces the host's kernel.
@@ -396,6 +401,11 @@ pub trait Host {
     /// # Errors
     /// The kernel's error; [`Refused`] is its meaning.
     fn deliver(&mut self, memory: &FrameReader, packet: Delivery<'_>) -> io::Result<Delivered>;
+
+    /// Kinds of aggregates that the host's kernel was seen to refuse when the port was opened.
+    fn refuses(&self) -> AggregateKinds {
+        AggregateKinds::NONE
+    }
 
     /// The queue between the worker and a port that it shares with others; `None` for a port of its
     /// own.

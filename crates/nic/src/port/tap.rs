@@ -7,7 +7,9 @@ use sys::frames::FrameReader;
 use sys::tap::TapQueue;
 use wire::{VNET_LEN, VirtioNetHdr};
 
-use super::{Delivered, Delivery, FromHost, HOST_PACKET_MAX, Host, HostPacket, reuse, spent};
+use super::{
+    AggregateKinds, Delivered, Delivery, FromHost, HOST_PACKET_MAX, Host, HostPacket, reuse, spent,
+};
 
 /// Most slices in one `writev` (`IOV_MAX`), the virtio header's included.
 const SLICES_MAX: usize = 1024;
@@ -24,6 +26,7 @@ pub struct TapHost {
     last: Option<(VirtioNetHdr, usize)>,
     /// Emptied after each call, and kept for its allocation.
     slices: Vec<IoSlice<'static>>,
+    refuses: AggregateKinds,
 }
 
 impl TapHost {
@@ -34,6 +37,7 @@ impl TapHost {
             buffer: vec![0; VNET_LEN + HOST_PACKET_MAX].into_boxed_slice(),
             last: None,
             slices: Vec::with_capacity(SLICES_MAX),
+            refuses: AggregateKinds::NONE,
         }
     }
 
@@ -46,7 +50,18 @@ impl TapHost {
     }
 }
 
+impl TapHost {
+    /// Sets the kinds of aggregates that the kernel was seen to refuse.
+    pub fn set_refuses(&mut self, kinds: AggregateKinds) {
+        self.refuses = kinds;
+    }
+}
+
 impl Host for TapHost {
+    fn refuses(&self) -> AggregateKinds {
+        self.refuses
+    }
+
     /// One `writev`: the header, then the payloads where they lie.
     fn deliver(&mut self, memory: &FrameReader, packet: Delivery<'_>) -> io::Result<Delivered> {
         let header = packet.vnet.encode();

@@ -11,7 +11,9 @@ use sys::frames::{FramePool, FrameReader};
 use sys::packet::{BATCH, PacketSocket, Received};
 use wire::VirtioNetHdr;
 
-use super::{Delivered, Delivery, FromHost, HOST_PACKET_MAX, Host, HostPacket, reuse};
+use super::{
+    AggregateKinds, Delivered, Delivery, FromHost, HOST_PACKET_MAX, Host, HostPacket, reuse,
+};
 
 /// Chunk of the port's own pool in bytes; the rest of longer packets is overflow.
 const CHUNK_SIZE: u32 = 2048;
@@ -32,6 +34,7 @@ pub struct VethHost {
     last: Option<(VirtioNetHdr, usize)>,
     /// Emptied after each call, and kept for its allocation.
     slices: Vec<IoSlice<'static>>,
+    refuses: AggregateKinds,
 }
 
 impl VethHost {
@@ -48,6 +51,7 @@ impl VethHost {
             buffer: vec![0; HOST_PACKET_MAX].into_boxed_slice(),
             last: None,
             slices: Vec::with_capacity(SLICES_MAX),
+            refuses: AggregateKinds::NONE,
         })
     }
 
@@ -66,7 +70,18 @@ impl VethHost {
     }
 }
 
+impl VethHost {
+    /// Sets the kinds of aggregates that the kernel was seen to refuse.
+    pub fn set_refuses(&mut self, kinds: AggregateKinds) {
+        self.refuses = kinds;
+    }
+}
+
 impl Host for VethHost {
+    fn refuses(&self) -> AggregateKinds {
+        self.refuses
+    }
+
     fn deliver(&mut self, memory: &FrameReader, packet: Delivery<'_>) -> io::Result<Delivered> {
         let mut slices = reuse(std::mem::take(&mut self.slices));
         slices.extend(packet.slices(memory));

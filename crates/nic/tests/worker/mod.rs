@@ -4,5 +4,6 @@ mod acknowledge;
 mod both_ways;
 mod inward;
 mod outward;
+mod refused;
 mod rig;
 mod two_way;

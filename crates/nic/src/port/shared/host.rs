@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use sys::frames::FrameReader;
 
-use crate::port::{Delivered, Delivery, FromHost, Host, HostPacket};
+use crate::port::{AggregateKinds, Delivered, Delivery, FromHost, Host, HostPacket};
 
 use super::Requests;
 
@@ -15,18 +15,28 @@ use super::Requests;
 pub struct SharedHost<H> {
     requests: Requests,
     reads: Option<H>,
+    refuses: AggregateKinds,
 }
 
 impl<H: Host> SharedHost<H> {
     /// Delivers by `requests`, and reads from `reads` if this is the worker that reads.
     pub fn new(requests: Requests, reads: Option<H>) -> Self {
-        SharedHost { requests, reads }
+        SharedHost { requests, reads, refuses: AggregateKinds::NONE }
+    }
+
+    /// The same, in front of a kernel that was seen to refuse these aggregates.
+    pub fn refusing(self, refuses: AggregateKinds) -> Self {
+        SharedHost { refuses, ..self }
     }
 }
 
 impl<H: Host> Host for SharedHost<H> {
     fn deliver(&mut self, _memory: &FrameReader, packet: Delivery<'_>) -> io::Result<Delivered> {
         self.requests.put(packet).map(|()| Delivered::Later)
+    }
+
+    fn refuses(&self) -> AggregateKinds {
+        self.refuses
     }
 
     fn requests(&self) -> Option<&Requests> {

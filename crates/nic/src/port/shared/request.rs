@@ -11,7 +11,7 @@ use sys::frames::{Frame, FramePool};
 use sys::poll::{EventFd, Interest, PollSet};
 use wire::VirtioNetHdr;
 
-use crate::port::{Delivery, Refused};
+use crate::port::{Delivery, Refused, Served};
 
 use super::order::Inlet;
 
@@ -38,8 +38,7 @@ struct Content {
     header: Vec<u8>,
     frames: Vec<Frame>,
     rest: Vec<u8>,
-    bytes: usize,
-    outcome: Result<(), Refused>,
+    outcome: Result<Served, Refused>,
 }
 
 impl Request {
@@ -50,8 +49,7 @@ impl Request {
             header: Vec::with_capacity(HEADER_ROOM),
             frames: Vec::with_capacity(FRAMES_ROOM),
             rest: Vec::new(),
-            bytes: 0,
-            outcome: Ok(()),
+            outcome: Ok(Served::default()),
         }))
     }
 
@@ -59,7 +57,6 @@ impl Request {
     /// call. A rest is the part of a received super-packet that did not fit into its frame.
     fn fill(&mut self, packet: Delivery<'_>) {
         let content = &mut *self.0;
-        content.bytes = packet.bytes();
         content.vnet = packet.vnet;
         content.header.clear();
         content.header.extend_from_slice(packet.header);
@@ -80,7 +77,7 @@ impl Request {
     }
 
     /// Sets the result.
-    pub(super) fn complete(&mut self, outcome: Result<(), Refused>) {
+    pub(super) fn complete(&mut self, outcome: Result<Served, Refused>) {
         self.0.outcome = outcome;
     }
 }
@@ -182,9 +179,9 @@ impl Requests {
         Ok(())
     }
 
-    /// Takes one completion, if there is one, and gives its frames back to the worker's pool. Returns the
-    /// bytes of the packet, or why the host's kernel refused it.
-    pub fn completed(&mut self, pool: &FramePool) -> Option<Result<usize, Refused>> {
+    /// Takes one completion, if there is one, and gives its frames back to the worker's pool. Returns what the
+    /// host's kernel has taken, or why it refused the packet.
+    pub fn completed(&mut self, pool: &FramePool) -> Option<Result<Served, Refused>> {
         let mut request = match self.done.try_recv() {
             Ok(request) => request,
             Err(TryRecvError::Empty) => return None,
@@ -198,7 +195,7 @@ impl Requests {
         self.in_flight -= 1;
         self.frames_in_flight -= content.frames.len();
         content.frames.drain(..).for_each(|frame| pool.free(frame));
-        let result = content.outcome.map(|()| content.bytes);
+        let result = content.outcome;
         self.spare.push(request);
         Some(result)
     }

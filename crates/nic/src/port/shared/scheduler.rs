@@ -11,7 +11,7 @@ use sys::frames::{FramePool, FrameReader};
 use sys::spin::Spin;
 
 use crate::config::Config;
-use crate::port::{Host, Refused};
+use crate::port::{CuttingHost, Host, Served};
 
 use super::Requests;
 use super::order::{Inlet, Outlet, channel};
@@ -116,7 +116,7 @@ struct ToWorker {
 /// The state of the thread: the paper's DMA engine, and the queues in front of it.
 #[derive(Debug)]
 struct Engine<H> {
-    port: H,
+    port: CuttingHost<H>,
     outlet: Outlet<Request>,
     workers: Vec<ToWorker>,
     orders: Arc<Orders>,
@@ -141,6 +141,7 @@ impl<H: Host> Engine<H> {
             stop: AtomicBool::new(false),
             spin: AtomicU64::new(config.poll.spin),
         });
+        let port = CuttingHost::new(port);
         Ok((Engine { port, outlet, workers, orders }, ends))
     }
 
@@ -169,11 +170,10 @@ impl<H: Host> Engine<H> {
     /// Writes one request, and completes it.
     fn serve(&mut self, mut request: Request) {
         let worker = &self.workers[request.worker()];
-        let written = self.port.deliver(&worker.memory, request.packet());
-        request.complete(match written {
-            Ok(_) => Ok(()),
-            Err(error) => Err(Refused::from_error(&error)),
-        });
+        let packet = request.packet();
+        let bytes = packet.bytes();
+        let written = self.port.deliver(&worker.memory, packet);
+        request.complete(Served::of(written, bytes));
         // There is a place for each request. A worker that has ended does not need it.
         let _ = worker.completions.try_send(request);
         worker.bell.ring();
