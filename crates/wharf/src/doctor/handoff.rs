@@ -11,7 +11,7 @@ use sys::netlink::{Connection, Protocol, nftables, traffic, xfrm};
 use sys::tcp::{namespace_of, repair};
 use sys::{Versions, bpf, interface, xtables};
 
-use super::{Finding, version};
+use super::{Finding, some, version};
 use crate::loaded::library::handoff_library;
 use crate::units::time;
 
@@ -129,14 +129,6 @@ fn firewall(whose: &str, name: Option<&str>) -> Finding {
     }
 }
 
-/// The first of a list, and how many more there are.
-fn some(all: &[String]) -> String {
-    const SHOWN: usize = 3;
-    let more = all.len().saturating_sub(SHOWN);
-    let first = all[..all.len().min(SHOWN)].join(", ");
-    if more == 0 { first } else { format!("{first} and {more} more") }
-}
-
 fn traffic_control(host: &str) -> Finding {
     let check = format!("handoff: tc and XDP of {host}");
     let looked = || -> sys::Result<Vec<&str>> {
@@ -245,16 +237,5 @@ pub(super) fn try_repair() -> Finding {
             error.to_string(),
             "`wharf run` needs a kernel with CONFIG_CHECKPOINT_RESTORE",
         ),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_list_is_cut() {
-        let all: Vec<String> = (0..5).map(|at| at.to_string()).collect();
-        assert_eq!([1, 3, 5].map(|len| some(&all[..len])), ["0", "0, 1, 2", "0, 1, 2 and 2 more"]);
     }
 }

@@ -4,6 +4,7 @@
 //! process, however it ends.
 
 mod handoff;
+mod offloads;
 
 use std::fs;
 use std::io;
@@ -287,7 +288,9 @@ fn obstacle() -> Option<&'static str> {
 
 /// What is tried in a namespace of our own.
 fn try_all() -> Vec<Finding> {
-    let mut findings = vec![tap(), tap_queues(), handoff::try_repair()];
+    let mut findings = vec![tap(), tap_queues()];
+    findings.extend(offloads::tap());
+    findings.push(handoff::try_repair());
     match veth() {
         Ok(ifindex) => {
             findings.push(Finding::ok("veth pair", "made"));
@@ -295,6 +298,7 @@ fn try_all() -> Vec<Finding> {
             findings.push(xdp_program(ifindex, Mode::Native));
             findings.push(xdp_program(ifindex, Mode::Generic));
             findings.push(af_xdp(ifindex));
+            findings.extend(offloads::veth());
         }
         Err(error) => findings.push(Finding::missing(
             "veth pair",
@@ -317,6 +321,14 @@ fn tap() -> Finding {
         }
         Err(error) => without_tap(check, &error),
     }
+}
+
+/// The first of a list, and how many more there are.
+fn some(all: &[String]) -> String {
+    const SHOWN: usize = 3;
+    let more = all.len().saturating_sub(SHOWN);
+    let first = all[..all.len().min(SHOWN)].join(", ");
+    if more == 0 { first } else { format!("{first} and {more} more") }
 }
 
 fn names(offloads: Offloads) -> String {
@@ -422,6 +434,12 @@ mod tests {
         assert_eq!(version("5.9-rc1-amd64"), Some((5, 9)));
         assert_eq!(version("odd"), None);
         assert_eq!(version(""), None);
+    }
+
+    #[test]
+    fn a_long_list_is_cut() {
+        let all: Vec<String> = (0..5).map(|at| at.to_string()).collect();
+        assert_eq!([1, 3, 5].map(|len| some(&all[..len])), ["0", "0, 1, 2", "0, 1, 2 and 2 more"]);
     }
 
     #[test]
