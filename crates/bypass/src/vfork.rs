@@ -85,7 +85,7 @@ impl Child {
 
 /// In such a child: these numbers, both included, are not what they are in the parent.
 pub(crate) fn change(first: c_int, last: c_int) {
-    let numbers = first.max(0)..last.min(DESCRIPTORS as c_int - 1).saturating_add(1);
+    let numbers = first.max(0)..last.saturating_add(1).min(table::all().end);
     let mut known = numbers.filter(|fd| !table::word(*fd).is_null()).peekable();
     if known.peek().is_none() {
         return;
