@@ -12,15 +12,24 @@ pub trait Named: Copy + 'static {
     fn name(self) -> &'static str;
 }
 
-/// An enumeration, each value with its name. The numbers in commands are the places in the list, from 1 on.
+/// An enumeration, each value with its name, and after a `=` the default if there is one. The numbers in commands are the places
+/// in the list, from 1 on.
 macro_rules! named {
     (
         $(#[$attribute:meta])*
-        pub enum $type:ident { $($(#[$doc:meta])* $value:ident = $name:literal,)* }
+        pub enum $type:ident $(= $default:ident)? {
+            $($(#[doc = $doc:literal])* $value:ident = $name:literal,)*
+        }
     ) => {
         $(#[$attribute])*
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-        pub enum $type { $($(#[$doc])* $value,)* }
+        pub enum $type { $($(#[doc = $doc])* $value,)* }
+
+        $(impl Default for $type {
+            fn default() -> Self {
+                Self::$default
+            }
+        })?
 
         impl $crate::Named for $type {
             const ALL: &'static [Self] = &[$(Self::$value,)*];
@@ -35,6 +44,11 @@ macro_rules! named {
         }
 
         impl $type {
+            /// The meaning of the value, in a sentence: its documentation.
+            pub const fn description(self) -> &'static str {
+                match self { $(Self::$value => concat!($($doc),*),)* }
+            }
+
             /// Its number in commands.
             pub const fn code(self) -> u8 {
                 self as u8 + 1

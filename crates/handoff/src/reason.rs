@@ -74,10 +74,8 @@ named! {
 
 named! {
     /// Why a connection returns to the OS.
-    #[derive(Default)]
-    pub enum RestoreReason {
+    pub enum RestoreReason = Command {
         /// `wharf handoff --to os`.
-        #[default]
         Command = "command",
         /// wharf is stopping.
         Stopping = "stopping",

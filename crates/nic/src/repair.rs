@@ -101,6 +101,7 @@ pub fn to_kernel(repair: Repair) -> Option<Parts> {
         path: Path::default(),
         settings: Settings::default(),
         reuse_address: false,
+        carried: [0; 2],
         send_queue: repair.send_queue,
         recv_queue: repair.recv_queue,
     })

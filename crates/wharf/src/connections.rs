@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
 
 use clap::{Args, ValueEnum};
-use handoff::Named;
 use handoff::machine::Where;
 use handoff::session::status::Why;
+use handoff::{Named, Refusal, RestoreReason};
 use nic::control::{Client, ClientError};
 use nic::handoff::Listed;
 use serde_json::{Value, json};
@@ -17,16 +17,36 @@ use crate::table::{Align, Table};
 use crate::text::escaped_json;
 use crate::units::{bytes, time};
 
+const EXAMPLES: &str = "Example: those that the kernel has, and why:\n  wharf connections --where os\n\n\
+     Example: one object a line, those of one program:\n  \
+     wharf connections --json --pid 4242\n\n\
+     `wharf connections --help` lists the reasons.";
+
+/// The examples, and each reason that the column WHY may have.
+fn examples_and_reasons() -> String {
+    let (examples, _) = EXAMPLES.rsplit_once("\n\n").unwrap_or((EXAMPLES, ""));
+    let refused = Refusal::ALL.iter().map(|why| (why.name(), why.description()));
+    let restored = RestoreReason::ALL.iter().map(|why| (why.name(), why.description()));
+    format!(
+        "{examples}\n\n\
+         Why a connection was refused, and stays with the kernel (refused: ...):\n{}\n\
+         Why a connection has come back to the kernel (restored: ...):\n{}",
+        lines(refused),
+        lines(restored)
+    )
+}
+
+/// A line for each name, with its description.
+fn lines(all: impl Iterator<Item = (&'static str, &'static str)>) -> String {
+    all.map(|(name, description)| format!("  {name}:{description}\n")).collect()
+}
+
 /// Show connections of programs that `wharf run` has started: those on the NIC, and why others are not
 ///
 /// A connection at the kernel was refused, has come back, or was not offered, as when its policy has it wait. The last are shown
 /// to users that may trace the program (ptrace(2)). `ss -ti` shows more of them.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Example: those that the kernel has, and why:\n  wharf connections --where os\n\n\
-                        Example: one object a line, those of one program:\n  \
-                        wharf connections --json --pid 4242"
-)]
+#[command(after_help = EXAMPLES, after_long_help = examples_and_reasons())]
 pub(crate) struct ConnectionsArgs {
     /// Only those that are there
     #[arg(long = "where", value_enum, value_name = "SIDE")]
@@ -52,9 +72,9 @@ enum Place {
     Moving,
 }
 
-const OS: &str = "os";
-const NIC: &str = "nic";
-const MOVING: &str = "moving";
+pub(crate) const OS: &str = "os";
+pub(crate) const NIC: &str = "nic";
+pub(crate) const MOVING: &str = "moving";
 
 impl Place {
     fn name(self) -> &'static str {
@@ -68,7 +88,7 @@ impl Place {
 
 /// A connection, as `wharf up` tells it.
 pub(crate) fn object(listed: &Listed) -> Value {
-    let Listed { path, pid, uid, cid, place, why, figures } = listed;
+    let Listed { path, pid, uid, cid, place, why, figures, .. } = listed;
     let place = match place {
         Where::Os => OS,
         Where::Nic => NIC,
@@ -84,8 +104,7 @@ pub(crate) fn object(listed: &Listed) -> Value {
         "nic": null,
         "pid": pid, "uid": uid, "cid": cid,
         "state": figures.map(|figures| figures.state.to_string()),
-        "sent": figures.and_then(|figures| figures.sent),
-        "received": figures.and_then(|figures| figures.received),
+        "sent": listed.sent(), "received": listed.received(),
         "rtt": figures.map(|figures| figures.rtt).filter(|rtt| *rtt > 0),
         "cwnd": figures.map(|figures| figures.cwnd),
         "refused": refused, "restored": restored,
@@ -93,7 +112,13 @@ pub(crate) fn object(listed: &Listed) -> Value {
 }
 
 pub(crate) fn run(args: &ConnectionsArgs) -> Result<(), Error> {
-    let mut all = of_each(args.host.as_deref())?;
+    let (mut all, untold) = of_each(args.host.as_deref())?;
+    if untold > 0 {
+        tracing::warn!(
+            "connections of {untold} processes that were not offered are not shown: that takes the right to trace them, which \
+             root has"
+        );
+    }
     let is_asked_for = |one: &Value| {
         args.place.is_none_or(|place| one["where"] == place.name())
             && args.pid.is_none_or(|pid| one["pid"] == pid)
@@ -107,12 +132,12 @@ pub(crate) fn run(args: &ConnectionsArgs) -> Result<(), Error> {
 }
 
 /// Those of this wharf, or of all that run here, each with the host interface of its wharf, and then those that were offered to
-/// none, too.
-fn of_each(host: Option<&str>) -> Result<Vec<Value>, Error> {
+/// none, too; and of how many processes the latter are not known.
+pub(crate) fn of_each(host: Option<&str>) -> Result<(Vec<Value>, usize), Error> {
     let mut clients = Client::connect_each(host.map(str::to_owned).as_slice())?;
     // Before wharfs are asked: what moves in the meantime is in an answer.
-    let at_kernel = match host {
-        Some(_) => Vec::new(),
+    let (at_kernel, untold) = match host {
+        Some(_) => (Vec::new(), 0),
         None => of_programs(&mut clients)?,
     };
     let answers = clients.iter_mut().map(|client| {
@@ -126,23 +151,17 @@ fn of_each(host: Option<&str>) -> Result<Vec<Value>, Error> {
     leave_out_refused_elsewhere(&mut all);
     let known: HashSet<Names> = all.iter().map(names).collect();
     all.extend(at_kernel.into_iter().filter(|one| !known.contains(&names(one))));
-    Ok(all)
+    Ok((all, untold))
 }
 
-/// The connections that the kernel has of programs that may offer them.
-fn of_programs(clients: &mut [Client]) -> Result<Vec<Value>, Error> {
+/// The connections that the kernel has of programs that may offer them, and the number of processes that do not show theirs.
+fn of_programs(clients: &mut [Client]) -> Result<(Vec<Value>, usize), Error> {
     let mut programs = BTreeMap::new();
     for client in clients {
         programs.extend(client.programs()?);
     }
     let (all, untold) = nic::handoff::of_processes(&programs);
-    if untold > 0 {
-        tracing::warn!(
-            "connections of {untold} processes that were not offered are not shown: that takes the right to trace them, which \
-             root has"
-        );
-    }
-    Ok(all.iter().map(object).collect())
+    Ok((all.iter().map(object).collect(), untold))
 }
 
 fn is_not_offered(one: &Value) -> bool {
@@ -157,9 +176,9 @@ fn leave_out_refused_elsewhere(all: &mut Vec<Value>) {
 }
 
 /// Both ends.
-type Names = [Option<String>; 2];
+pub(crate) type Names = [Option<String>; 2];
 
-fn names(one: &Value) -> Names {
+pub(crate) fn names(one: &Value) -> Names {
     ["local", "remote"].map(|end| one[end].as_str().map(str::to_owned))
 }
 
@@ -182,7 +201,7 @@ pub(crate) fn those_that_answer<T>(
 }
 
 /// By which connections are sorted: what is no address comes first.
-fn ends(one: &Value) -> [Option<SocketAddr>; 2] {
+pub(crate) fn ends(one: &Value) -> [Option<SocketAddr>; 2] {
     ["local", "remote"].map(|end| one[end].as_str().and_then(|end| end.parse().ok()))
 }
 

@@ -11,12 +11,13 @@ use serde_json::{Value, json};
 
 use crate::connections::those_that_answer;
 use crate::error::Error;
+use crate::outcome::Asked;
 use crate::print;
 
 /// Move connections of programs to wharf's TCP, or back to the kernel
 ///
 /// To the kernel they go at once. To the NIC a connection goes when its program, which is asked to hand it over, next
-/// reads, writes or waits.
+/// reads, writes or waits: after a second, or sooner if all have moved, the command says what has become of each.
 #[derive(Debug, Args)]
 #[command(
     group = ArgGroup::new("which").required(true).multiple(true),
@@ -43,6 +44,9 @@ pub(crate) struct HandoffArgs {
     /// Only those of this wharf, if several run here: its host interface
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
+    /// Do not wait to see what becomes of them
+    #[arg(long)]
+    no_wait: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -85,6 +89,12 @@ pub(crate) fn run(args: &HandoffArgs) -> Result<(), Error> {
         Side::Os => "os",
     };
     let one = args.local.zip(args.remote);
+    let path = one.map(|(local, remote)| [local, remote].map(|end| Some(end.to_string())));
+    // Before they are asked: those that are at a NIC already do not move.
+    let asked = match args.to {
+        Side::Nic if !args.no_wait => Some(Asked::look(args.pid, path)?),
+        _ => None,
+    };
     let mut clients = Client::connect_each(args.host.clone().as_slice())?;
     let mut answers = Vec::new();
     for client in &mut clients {
@@ -102,7 +112,8 @@ pub(crate) fn run(args: &HandoffArgs) -> Result<(), Error> {
         let words = words(args.to, one.is_some(), answer);
         if answers.len() > 1 { format!("{host}: {words}") } else { words }
     };
-    print(answers.iter().map(line).collect::<String>())
+    print(answers.iter().map(line).collect::<String>())?;
+    asked.map_or(Ok(()), |asked| print(asked.outcome()?))
 }
 
 fn words(to: Side, is_one: bool, answer: &Value) -> String {

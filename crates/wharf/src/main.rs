@@ -13,6 +13,7 @@ mod handoff;
 mod lateness;
 mod loaded;
 mod log;
+mod outcome;
 mod pcap;
 mod rdma;
 mod run;

@@ -40,7 +40,8 @@ use crate::{connections, handoff, print, settings};
 #[command(after_help = "Example: take over eth0, its addresses and routes included:\n  \
                         wharf up --wire eth0 --host nic0 --take-addresses\n\n\
                         Example: no LRO, and a file for the rest:\n  \
-                        wharf up --wire eth0 --host nic0 --config wharf.toml --set lro.enable=false\n\n\
+                        wharf up --wire eth0 --host nic0 --take-addresses --config wharf.toml \\\n    \
+                        --set lro.enable=false\n\n\
                         Example: an address of wharf's own beside this machine's, which echoes:\n  \
                         wharf up --wire eth0 --host nic0 --take-addresses \\\n    \
                         --address 192.0.2.9/24 --service echo --port 7")]

@@ -9,10 +9,8 @@ use crate::named::named;
 
 named! {
     /// What `ch_os_resource` advertises: the paper's `type`.
-    #[derive(Default)]
-    pub enum Resource {
+    pub enum Resource = Connections {
         /// Connections that the NIC could take.
-        #[default]
         Connections = "connections",
         /// Bytes of memory for buffers, in pages of 4,096.
         Memory = "memory",

@@ -29,8 +29,9 @@ impl Nic {
         for known in &known {
             match there.get(&known.cookie) {
                 Some(shown) => {
-                    let Known { path, owner, why, .. } = *known;
-                    all.push(Listed::at_kernel(path, owner, Some(why), shown));
+                    let Known { path, owner, why, carried, .. } = *known;
+                    let listed = Listed::at_kernel(path, owner, Some(why), shown);
+                    all.push(Listed { carried, ..listed });
                 }
                 None => gone.push(known.cookie),
             }

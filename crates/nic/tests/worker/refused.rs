@@ -6,7 +6,7 @@ use nic::config::Config;
 use testkit::packet::{PacketBuilder, pattern};
 use wire::{Flags, GsoType};
 
-use crate::rig::{Rig, stream};
+use super::rig::{Rig, stream};
 
 const EINVAL: i32 = 22;
 /// Refusals after which a kind is no longer merged.

@@ -194,6 +194,9 @@ pub struct Parts {
     pub settings: Settings,
     /// `SO_REUSEADDR`, which leaving repair mode switches off: it is set again then.
     pub reuse_address: bool,
+    /// Bytes that the peer has acknowledged, and that have come in order, as the kernel has counted them (`TCP_INFO`).
+    /// [`put_back`] leaves them alone: the kernel counts from 0 then.
+    pub carried: [u64; 2],
 }
 
 impl Parts {

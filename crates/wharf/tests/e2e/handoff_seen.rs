@@ -3,6 +3,7 @@
 use std::net::TcpStream;
 
 use serde_json::Value;
+use sys::process::Signal;
 use testkit::lab::{have, wait_until};
 
 use crate::handoff::{EVENTS, bytes, connect, echoes, ends, library, serve};
@@ -34,7 +35,7 @@ pub(crate) fn of(up: &Up, stream: &TcpStream) -> Option<Value> {
 /// Has all connections go to the NIC, by this stream as well, whose connection is there then.
 pub(crate) fn to_nic(up: &Up, stream: &TcpStream) {
     let moved = wait_until(|| {
-        let ended = up.hosts.wharf(&["handoff", "--to", "nic", "--all"]);
+        let ended = up.hosts.wharf(&["handoff", "--to", "nic", "--all", "--no-wait"]);
         assert!(ended.status.success(), "{ended}");
         echoes(stream, &bytes(1000, 1));
         of(up, stream).is_some_and(|one| one["where"] == "nic")
@@ -64,17 +65,23 @@ fn a_connection_is_seen_wherever_it_is() {
         );
         let shown = up.hosts.wharf(&["connections"]).stdout;
         assert!(shown.lines().any(|line| line.ends_with("not offered")), "{shown}");
-        to_nic(&up, &stream);
-        let carried = || {
-            let one = of(&up, &stream).unwrap();
-            ["sent", "received"].map(|name| one[name].as_u64().unwrap())
+        // All that it has carried is counted, over all its stays.
+        let mut all = 1000;
+        let mut carries = |len: usize| {
+            echoes(&stream, &bytes(len, 2));
+            all += len as u64;
+            let is_counted = wait_until(|| carried() == [Some(all); 2]);
+            assert!(is_counted, "{:?}, not {all}: {:?}", carried(), of(&up, &stream));
         };
-        let before = carried();
-        echoes(&stream, &bytes(3_000_000, 2));
-        let more = || [0, 1].map(|at| carried()[at] - before[at]);
-        // What was sent before may have been acknowledged in the meantime.
-        let all_there = || (3_000_000..=3_001_000).contains(&more()[0]) && more()[1] == 3_000_000;
-        assert!(wait_until(all_there), "{:?}", more());
+        let asked = ["handoff", "--to", "nic", "--all", "--no-wait"];
+        let is_at = |place: &str| of(&up, &stream).is_some_and(|one| one["where"] == place);
+        let mut moves = || {
+            assert!(up.hosts.wharf(&asked).status.success());
+            carries(1000);
+            is_at("nic")
+        };
+        assert!(wait_until(&mut moves), "{:?}", of(&up, &stream));
+        carries(3_000_000);
         let one = of(&up, &stream).unwrap();
         assert_eq!(
             (&one["state"], one["pid"].as_u64()),
@@ -85,14 +92,19 @@ fn a_connection_is_seen_wherever_it_is() {
 
         let all_back = up.hosts.wharf(&["handoff", "--to", "os", "--all"]);
         assert!(all_back.status.success(), "{all_back}");
-        echoes(&stream, &bytes(1000, 3));
-        let is_back = || of(&up, &stream).is_some_and(|one| one["where"] == "os");
-        assert!(wait_until(is_back), "{:?}", of(&up, &stream));
+        assert!(wait_until(|| is_at("os")), "{:?}", of(&up, &stream));
+        carries(1000);
         let one = of(&up, &stream).unwrap();
         assert_eq!((&one["restored"], &one["state"]), (&"command".into(), &"ESTABLISHED".into()));
         assert!(one["sent"].is_u64() && one["cid"].is_null() && one["cwnd"].as_u64() > Some(1000));
         let sides = ["os", "nic"].map(|side| listed(&up, &["--where", side]).len());
         assert_eq!(sides, [1, 0]);
+        let mut moves = || {
+            assert!(up.hosts.wharf(&asked).status.success());
+            carries(1000);
+            is_at("nic")
+        };
+        assert!(wait_until(&mut moves), "{:?}", of(&up, &stream));
         let pids = [server.id(), 1].map(|pid| listed(&up, &["--pid", &pid.to_string()]).len());
         assert_eq!(pids, [1, 0]);
         ends(stream);
@@ -162,7 +174,9 @@ fn one_connection_moves_by_hand_and_those_of_one_process() {
     let said = |words: &[&str], status: i32, part: &str| {
         let (ended, text) = hands_off(&up, words);
         assert!(ended == Some(status) && text.contains(part), "{words:?}: {ended:?}, {text}");
-        assert!(text.trim_end().lines().count() == 1, "{text}");
+        // To the NIC, what has become of each comes behind that.
+        let is_one_line = text.trim_end().lines().count() == 1;
+        assert!(is_one_line || status == 0 && words[1] == "nic", "{text}");
     };
     for (at, stream) in streams.iter().enumerate().take(2) {
         let [local, remote] = names(stream);
@@ -195,6 +209,73 @@ fn one_connection_moves_by_hand_and_those_of_one_process() {
     assert!(wait_until(|| on_nic().iter().all(|is| !is)), "{:?}", on_nic());
     streams.into_iter().for_each(ends);
     up.nothing_went_wrong();
+}
+
+/// What the command says of each connection, by the client's end.
+fn outcomes(said: &str) -> Vec<(String, String)> {
+    let rows = said.lines().skip_while(|line| !line.starts_with("LOCAL ")).skip(1);
+    let words = |row: &str| row.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    rows.map(words).map(|words| (words[1].clone(), words[3..].join(" "))).collect()
+}
+
+/// Each connection that is asked to move is accounted for after a second, whatever has become of it by then.
+#[test]
+fn what_has_become_of_connections_is_said_of_each() {
+    let Some(up) = up_with(&["--set", "handoff.connections_per_uid=1"]) else { return };
+    let server = serve(&up.hosts, "by_hand", EVENTS);
+    let streams: Vec<_> = (0..2).map(|_| connect(&up.hosts, Ip::V4)).collect();
+    let mut ends_of: Vec<_> =
+        streams.iter().map(|stream| stream.local_addr().unwrap().to_string()).collect();
+    ends_of.sort();
+    streams.iter().for_each(|stream| echoes(stream, &bytes(1000, 1)));
+    let is_listed = || listed(&up, &[]).len() == 2;
+    assert!(wait_until(is_listed), "{:?}", listed(&up, &[]));
+    // A program that is stopped makes no call.
+    let state = format!("/proc/{}/stat", server.id());
+    server.signal(Signal::Stop);
+    assert!(wait_until(|| std::fs::read_to_string(&state).unwrap().contains(") T ")));
+    let (status, text) = hands_off(&up, &["--to", "nic", "--all"]);
+    up.hosts.server.succeed("kill", &["-CONT", &server.id().to_string()]);
+    assert_eq!(status, Some(0), "{text}");
+    assert!(text.contains("2 connections: 2 not yet offered by its program"), "{text}");
+    let mut said = outcomes(&text);
+    said.sort();
+    let not_yet =
+        ends_of.iter().map(|end| (end.clone(), "not yet offered by its program".to_owned()));
+    assert_eq!(said, not_yet.collect::<Vec<_>>(), "{text}");
+    // One moves, and the other finds no room.
+    let (mut moved, mut refused) = (false, false);
+    let are_said = wait_until(|| {
+        streams.iter().for_each(|stream| echoes(stream, &bytes(1000, 2)));
+        let (status, text) = hands_off(&up, &["--to", "nic", "--all"]);
+        assert_eq!(status, Some(0), "{text}");
+        let said = outcomes(&text);
+        assert!(said.iter().all(|(end, _)| ends_of.contains(end)), "{text}");
+        moved |= said.iter().any(|(_, now)| now == "on the NIC") || said.len() == 1;
+        refused |= said.iter().any(|(_, now)| now == "refused: quota");
+        moved && refused
+    });
+    assert!(are_said, "{:?}", listed(&up, &[]));
+    let (status, text) = hands_off(&up, &["--to", "nic", "--all", "--no-wait"]);
+    assert!(status == Some(0) && text.lines().count() == 1, "{text}");
+    streams.into_iter().for_each(ends);
+}
+
+#[test]
+fn the_help_of_connections_lists_the_reasons() {
+    let output = wharf().args(["connections", "--help"]).output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    use handoff::{Named, Refusal, RestoreReason};
+    let names = Refusal::ALL.iter().map(|why| why.name());
+    for name in names.chain(RestoreReason::ALL.iter().map(|why| why.name())) {
+        let line = help.lines().find(|line| line.trim_start().starts_with(&format!("{name}: ")));
+        assert!(line.is_some_and(|line| line.len() > name.len() + 8), "{name}: {help}");
+    }
+    assert!(help.contains("Example"), "{help}");
+    // The short one stays short.
+    let output = wharf().args(["connections", "-h"]).output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    assert!(!help.contains("quota") && help.contains("wharf connections --help"), "{help}");
 }
 
 /// `handoff.policy` is that of programs that have none of their own, also when it changes while they run.

@@ -37,6 +37,8 @@ pub(crate) struct Known {
     pub(crate) why: Why,
     /// What tells its socket from others.
     pub(crate) cookie: u64,
+    /// Bytes that it carried before it came back, both ways.
+    pub(crate) carried: [u64; 2],
 }
 
 impl AtKernel {
@@ -48,17 +50,28 @@ impl AtKernel {
     pub(super) fn refused(&mut self, socket: impl AsFd, owner: PeerCredentials, why: Refusal) {
         // What has no peer is no connection.
         if let Some(path) = ends_of(&socket) {
-            self.remember(&socket, path, owner, Why::Refused(why));
+            let carried = self.carried(&socket);
+            self.remember(&socket, path, owner, (Why::Refused(why), carried));
         }
     }
 
-    /// A connection is the kernel's, for this reason.
+    /// Bytes that a connection carried before it came back, if it has.
+    pub(super) fn carried(&self, socket: impl AsFd) -> [u64; 2] {
+        if self.all.is_empty() {
+            return [0; 2];
+        }
+        let cookie = sys::tcp::cookie_of(socket);
+        let known = cookie.ok().and_then(|cookie| self.all.get(&cookie));
+        known.map_or([0; 2], |known| known.carried)
+    }
+
+    /// A connection is the kernel's, for this reason, and has carried so many bytes before.
     pub(super) fn remember(
         &mut self,
         socket: impl AsFd,
         path: FourTuple,
         owner: PeerCredentials,
-        why: Why,
+        (why, carried): (Why, [u64; 2]),
     ) {
         let Ok(cookie) = sys::tcp::cookie_of(socket) else { return };
         if self.all.len() >= MOST && !self.all.contains_key(&cookie) {
@@ -67,7 +80,7 @@ impl AtKernel {
                 return;
             }
         }
-        self.all.insert(cookie, Known { path, owner, why, cookie });
+        self.all.insert(cookie, Known { path, owner, why, cookie, carried });
     }
 
     /// A connection is about to move.
@@ -122,18 +135,19 @@ mod tests {
         let owner = PeerCredentials { pid: 1, uid: 2, gid: 3 };
         let why = Why::Refused(Refusal::Quota);
         let mut known = AtKernel::new();
-        known.remember(&open, path, owner, why);
+        known.remember(&open, path, owner, (why, [1, 2]));
         // Cookies that no socket has.
         for cookie in 1 << 63..(1 << 63) + MOST as u64 - 1 {
-            known.all.insert(cookie, Known { path, owner, why, cookie });
+            known.all.insert(cookie, Known { path, owner, why, cookie, carried: [0; 2] });
         }
         let other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        known.remember(&other, path, owner, why);
+        known.remember(&other, path, owner, (why, [0; 2]));
         if known.asked.is_none() || known.all().count() > 2 {
             return testkit::missing::lacks("sock_diag of TCP");
         }
         let cookies = [&open, &other].map(|socket| sys::tcp::cookie_of(socket).unwrap());
         assert!(cookies.iter().all(|cookie| known.all.contains_key(cookie)));
+        assert_eq!(known.carried(&open), [1, 2]);
         known.forget_offered(&open);
         known.forget(&cookies[1..]);
         assert_eq!(known.all().count(), 0);

@@ -21,6 +21,8 @@ pub(super) struct Offered {
     local: SocketAddr,
     remote: SocketAddr,
     reuse_address: bool,
+    /// Bytes that the peer has acknowledged, and that have come in order, before the current stay.
+    carried: [u64; 2],
 }
 
 /// A connection on its way back, which the kernel has no memory for now.
@@ -80,7 +82,7 @@ impl Offered {
         let Ok((local, remote)) = sys::tcp::ends(&socket) else {
             return Err((Refusal::State, socket));
         };
-        let offered = Offered { socket, local, remote, reuse_address: false };
+        let offered = Offered { socket, local, remote, reuse_address: false, carried: [0; 2] };
         let standing = match owner_of(&offered) {
             Ok(user) => host.admit(&offered.path(), Owner { pid, user }),
             Err(_) => Err(Refusal::Invalid),
@@ -99,6 +101,16 @@ impl Offered {
     /// The ends of the connection, as packets have them.
     pub(super) fn path(&self) -> FourTuple {
         path_of(self.local, self.remote)
+    }
+
+    /// Bytes that it has carried before the current stay at the kernel or at the NIC, both ways.
+    pub(super) fn carried(&self) -> [u64; 2] {
+        self.carried
+    }
+
+    /// A stay is over in which it has carried so much.
+    pub(super) fn add_carried(&mut self, carried: [u64; 2]) {
+        self.carried = added(self.carried, carried);
     }
 
     /// Whether its port may be shared, as the socket has it now.
@@ -122,8 +134,9 @@ impl Offered {
         reserve: impl FnOnce(BorrowedFd<'_>, (SocketAddr, SocketAddr), bool) -> io::Result<()>,
     ) -> Result<Repair, NotFrozen> {
         let reuse_address = &mut self.reuse_address;
+        let mut carried = [0; 2];
         let keep = |parts: repair::Parts| {
-            *reuse_address = parts.reuse_address;
+            (*reuse_address, carried) = (parts.reuse_address, parts.carried);
             let state = from_kernel(parts).ok_or(io::ErrorKind::InvalidInput)?;
             keep(&state).map_err(|_| io::ErrorKind::FileTooLarge)?;
             Ok(state)
@@ -134,6 +147,7 @@ impl Offered {
             Err(_) if self.leave_repair() => return Err(NotFrozen::Lost),
             Err(error) => return Err(NotFrozen::Refused(not_taken(&error))),
         };
+        self.add_carried(carried);
         let ends = (self.local, self.remote);
         if let Err(why) = reserve(self.socket.as_fd(), ends, self.reuse_address) {
             if let Err(error) = self.thaw(state) {
@@ -152,6 +166,8 @@ impl Offered {
     /// Why the kernel does not take it.
     pub(super) fn thaw(&mut self, state: Repair) -> Result<(), NotThawed> {
         let is_deaf = state.is_deaf;
+        // The kernel counts what is unread as received once more (`tcp_send_rcvq`).
+        self.carried[1] = self.carried[1].saturating_sub(state.recv_queue.len() as u64);
         let parts = to_kernel(state).ok_or(io::ErrorKind::InvalidInput)?;
         let parts = repair::Parts { local: self.local, remote: self.remote, ..parts };
         self.thaw_waiting(Box::new(Waiting { parts, is_deaf, missing: None }))
@@ -227,6 +243,11 @@ impl Offered {
     pub(super) fn remote(&self) -> SocketAddr {
         self.remote
     }
+}
+
+/// Bytes of two stays, both ways.
+pub(crate) fn added(one: [u64; 2], other: [u64; 2]) -> [u64; 2] {
+    [one[0].saturating_add(other[0]), one[1].saturating_add(other[1])]
 }
 
 /// The ends of the connection of a socket, as packets have them, if it has one.

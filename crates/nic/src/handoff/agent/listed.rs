@@ -39,9 +39,21 @@ pub struct Listed {
     pub why: Option<Why>,
     /// How it stands; `None` on its way.
     pub figures: Option<Figures>,
+    /// Bytes that the peer had acknowledged, and that had come in order, before its current stay at the kernel or at the NIC.
+    pub carried: [u64; 2],
 }
 
 impl Listed {
+    /// Bytes that the peer has acknowledged, over all stays; `None` if they are not known.
+    pub fn sent(&self) -> Option<u64> {
+        self.figures?.sent.map(|sent| sent.saturating_add(self.carried[0]))
+    }
+
+    /// Bytes that have come in order, over all stays; `None` if they are not known.
+    pub fn received(&self) -> Option<u64> {
+        self.figures?.received.map(|received| received.saturating_add(self.carried[1]))
+    }
+
     /// Whether the NIC runs it.
     pub fn is_at_nic(&self) -> bool {
         self.place == Where::Nic
@@ -61,7 +73,8 @@ impl Listed {
             rtt: u64::from(shown.rtt) * MICROSECOND,
             cwnd: shown.cwnd,
         });
-        Listed { path, pid: owner.pid, uid: owner.uid, cid: None, place: Where::Os, why, figures }
+        let (pid, uid, carried) = (owner.pid, owner.uid, [0; 2]);
+        Listed { path, pid, uid, cid: None, place: Where::Os, why, figures, carried }
     }
 }
 

@@ -247,7 +247,7 @@ impl Session {
         if let Some(why) = common.ways.lacks() {
             return Err((why, socket));
         }
-        let (offered, standing) = Offered::look(socket, &mut common.host, pid)?;
+        let (mut offered, standing) = Offered::look(socket, &mut common.host, pid)?;
         let place = common.take_place();
         if common.beginnings.is_short(common.ways.leaving()) {
             common.ways.make_room();
@@ -264,6 +264,7 @@ impl Session {
             common.host.release(&offered.path(), standing, false);
             return Err((Refusal::Queue, offered.into_socket()));
         }
+        offered.add_carried(common.at_kernel.carried(&offered));
         common.at_kernel.forget_offered(&offered);
         common.quotas.take(uid);
         Ok(((offered, standing), place))
@@ -360,9 +361,10 @@ impl Session {
     pub(super) fn list(&self) -> impl Iterator<Item = Listed> + '_ {
         let PeerCredentials { pid, uid, .. } = self.peer;
         self.connections.iter().filter_map(move |(cid, connection)| {
-            let path = connection.offered.as_ref()?.0.path();
+            let offered = &connection.offered.as_ref()?.0;
+            let (path, carried) = (offered.path(), offered.carried());
             let (place, cid) = (connection.crossing.place(), Some(cid.0));
-            Some(Listed { path, pid, uid, cid, place, why: None, figures: None })
+            Some(Listed { path, pid, uid, cid, place, why: None, figures: None, carried })
         })
     }
 
@@ -428,9 +430,11 @@ impl Session {
                 }
             }),
             OsOutput::Thaw(state) => {
+                let carried = state.carried();
                 let state = state.at(sys::clock::now());
                 let first = common.to_kernel.as_ref().map(|to| to.segments(&state));
                 let (offered, _) = connection.offered.as_mut()?;
+                offered.add_carried(carried);
                 let result = offered.thaw(state);
                 self.after_thaw(cid, result, first, common)
             }
@@ -509,7 +513,8 @@ impl Session {
                 let refused = connection.crossing.refused().map(Why::Refused);
                 let why = refused.or(connection.back.map(Why::Restored));
                 if let Some(why) = why {
-                    common.at_kernel.remember(&offered, offered.path(), self.peer, why);
+                    let carried = offered.carried();
+                    common.at_kernel.remember(&offered, offered.path(), self.peer, (why, carried));
                 }
                 self.remove(cid, common);
                 self.tell(cid, Status { why, ..Status::at(Place::Os) });

@@ -17,14 +17,25 @@ use wire::{Mac, Seq, VirtioNetHdr};
 use super::figures::Page;
 use crate::handle::Wake;
 
-/// The state of a connection, as the kernel gives and takes it, and when that was so.
+/// The state of a connection, as the kernel gives and takes it, when that was so, and the bytes that the NIC has carried,
+/// both ways, if it comes from there.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct State(Box<(Repair, Nanos)>);
+pub(crate) struct State(Box<(Repair, Nanos, [u64; 2])>);
 
 impl State {
     /// Of this time.
     pub(crate) fn of(repair: Repair, at: Nanos) -> Self {
-        State(Box::new((repair, at)))
+        State(Box::new((repair, at, [0; 2])))
+    }
+
+    /// The same of a connection that has carried so many bytes at the NIC.
+    pub(crate) fn after(repair: Repair, at: Nanos, carried: [u64; 2]) -> Self {
+        State(Box::new((repair, at, carried)))
+    }
+
+    /// Bytes that it has carried at the NIC, both ways.
+    pub(crate) fn carried(&self) -> [u64; 2] {
+        self.0.2
     }
 
     /// SND.NXT.
@@ -42,7 +53,8 @@ impl State {
 
     /// As it was, and when that was.
     pub(crate) fn parts(self) -> (Repair, Nanos) {
-        *self.0
+        let (repair, at, _) = *self.0;
+        (repair, at)
     }
 }
 

@@ -16,6 +16,7 @@ use tcp::{Snapshot, Stack};
 use super::connections::{Connection, Running};
 use super::exchange::Exchange;
 use super::figures::Carried;
+use super::informed::figures;
 use super::link::{HeldPacket, State, ToAgent};
 use super::records::{first_of, window_of};
 use super::rings::Rings;
@@ -176,6 +177,9 @@ impl HandoffLane {
             return Some(NicEvent::Ended);
         }
         app.leave_splices(number);
+        let figures = app.all.get(number).and_then(|one| figures(one, stack));
+        let carried =
+            figures.map_or([0; 2], |of| [of.sent, of.received].map(Option::unwrap_or_default));
         let Some(state) = end(app, stack, number, now) else { return Some(NicEvent::Ended) };
         if self.tells_kernel {
             let next_hop = app.all.get(number).map(|connection| connection.next_hop);
@@ -185,7 +189,7 @@ impl HandoffLane {
                 connection.told = told;
             }
         }
-        Some(NicEvent::Frozen(State::of(state, now)))
+        Some(NicEvent::Frozen(State::after(state, now, carried)))
     }
 }
 

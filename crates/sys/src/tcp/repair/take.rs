@@ -274,6 +274,7 @@ fn read(
         path: path(info),
         settings: settings(socket)?,
         reuse_address: false,
+        carried: [info.tcpi_bytes_acked, info.tcpi_bytes_received],
     };
     refuse_urgent(socket, position.unread, parts.settings.urgent_inline)?;
     let bytes = parts.unacknowledged_bytes();

@@ -155,7 +155,7 @@ impl Storm {
     }
 
     fn moved(&self, to: &str) {
-        let ended = self.hosts.wharf(&["handoff", "--to", to, "--all"]);
+        let ended = self.hosts.wharf(&["handoff", "--to", to, "--all", "--no-wait"]);
         assert!(ended.status.success(), "{ended}");
     }
 
