@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 mod commands;
-#[allow(dead_code)] // each user has its part
 mod given;
 mod held;
 mod machine;

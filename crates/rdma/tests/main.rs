@@ -7,5 +7,4 @@ mod model;
 mod musts;
 mod session;
 mod verbs;
-#[allow(dead_code)] // each user has its part
 mod world;
