@@ -73,6 +73,11 @@ fn wants(hardware: &Hardware, shape: Shape) -> bool {
     if shape.udp { hardware.uso } else { tcp && (!shape.cwr || hardware.ecn) }
 }
 
+/// Returns true if a feature cuts packets of this form.
+type IsOf = fn(&Shape) -> bool;
+/// Returns the switch of a feature.
+type Field = fn(&mut Hardware) -> &mut bool;
+
 /// Takes away what is cut wrongly. A feature that cuts one form wrongly is not used for others.
 fn judge(
     name: &str,
@@ -81,7 +86,7 @@ fn judge(
     notices: &mut Vec<String>,
 ) -> Hardware {
     let mut passed = hardware;
-    let features: [(_, fn(&Shape) -> bool, fn(&mut Hardware) -> &mut bool); 4] = [
+    let features: [(_, IsOf, Field); 4] = [
         ("tx-tcp-segmentation", |s| !s.udp && !s.v6 && !s.cwr, |h| &mut h.tcp4),
         ("tx-tcp6-segmentation", |s| !s.udp && s.v6 && !s.cwr, |h| &mut h.tcp6),
         ("tx-tcp-ecn-segmentation", |s| s.cwr, |h| &mut h.ecn),

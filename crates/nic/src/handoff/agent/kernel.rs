@@ -314,7 +314,7 @@ mod tests {
         let (program, remote) = listener.accept().unwrap();
         let (socket, local) = (program.try_clone().unwrap(), program.local_addr().unwrap());
         let socket = Foreign::new(OwnedFd::from(socket), 1);
-        (Offered { socket, local, remote, reuse_address: true }, program, peer)
+        (Offered { socket, local, remote, reuse_address: true, carried: [0; 2] }, program, peer)
     }
 
     /// Another socket that is the kernel's end of this connection.
