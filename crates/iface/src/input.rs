@@ -7,8 +7,8 @@ use wire::icmp::{self, Message};
 use wire::ip::{Addresses, IpHeader};
 use wire::ndp::{self, Ndp};
 use wire::{
-    ETHERNET_LEN, EtherType, Headers, Ipv4, Ipv6, Mac, Network, RxChecksum, Seq, Tcp, Transport,
-    checksum, is_group, protocol,
+    ETHERNET_LEN, EtherType, IcmpPacket, Ipv6, Mac, Network, RxChecksum, Seq, Tcp, TcpPacket,
+    Transport, checksum, is_group, protocol,
 };
 
 use crate::Nanos;
@@ -120,11 +120,9 @@ impl Interface {
         if *to != self.mac && !is_group(*to) {
             return Err(Dropped::OtherHost);
         }
-        let headers = match packet.rest {
-            [] => Headers::parse(bytes),
-            rest => Headers::parse_split(bytes, rest),
-        }
-        .map_err(|_| Dropped::Malformed)?;
+        let parsed =
+            wire::Packet::parse_pieces(bytes, packet.rest).map_err(|_| Dropped::Malformed)?;
+        let headers = *parsed.headers();
         if headers.network_at > ETHERNET_LEN {
             return Err(Dropped::Vlan);
         }
@@ -134,15 +132,13 @@ impl Interface {
             Network::Other(EtherType::ARP) => return self.take_arp(&bytes[ETHERNET_LEN..], now),
             Network::Other(_) => return Err(Dropped::NotIp),
         };
-        match headers.transport {
-            Transport::Tcp => self.take_segment(packet, &headers, &ends),
-            Transport::Other(protocol::ICMPV6) if ends.source.is_ipv6() => {
-                self.take_icmp_v6(bytes, &headers, &ends, now)
+        match parsed {
+            wire::Packet::Tcp(segment) => self.take_segment(packet, &segment, &ends),
+            wire::Packet::Icmp(message) if ends.source.is_ipv6() => {
+                self.take_icmp_v6(bytes, &message, &ends, now)
             }
-            Transport::Other(protocol::ICMP) if ends.source.is_ipv4() => {
-                self.take_icmp_v4(bytes, &headers, &ends)
-            }
-            Transport::Fragment => Err(Dropped::Fragment),
+            wire::Packet::Icmp(message) => self.take_icmp_v4(&message, &ends),
+            _ if headers.transport == Transport::Fragment => Err(Dropped::Fragment),
             _ if !self.is_own(ends.destination) => Err(Dropped::OtherAddress),
             _ => Err(Dropped::Protocol),
         }
@@ -152,24 +148,23 @@ impl Interface {
     fn take_segment<'a>(
         &self,
         packet: &Packet<'a>,
-        headers: &Headers,
+        segment: &TcpPacket<'a>,
         ends: &Ends,
     ) -> Result<Received<'a>, Dropped> {
         self.is_for_us(ends)?;
-        let bytes = packet.bytes;
-        let transport = &bytes[headers.transport_at..headers.end.min(bytes.len())];
-        let header = Tcp::new(transport).map_err(|_| Dropped::Malformed)?;
+        let header = segment.tcp();
+        // LRO verifies what it merges.
         let is_right = match packet.checksum {
             RxChecksum::Verified => true,
-            RxChecksum::Unverified => verifies(packet, headers),
+            RxChecksum::Unverified => segment.checksum_ok(packet.rest),
             RxChecksum::MaybePartial => {
-                verifies(packet, headers) || wire::partial_checksum(bytes).is_some()
+                segment.checksum_ok(packet.rest) || wire::partial_checksum(packet.bytes).is_some()
             }
         };
         if !is_right {
             return Err(Dropped::TcpChecksum);
         }
-        let payload = &transport[header.header_len()..];
+        let payload = segment.payload();
         if !payload.is_empty() && packet.rest.len() > 1 {
             // No packet comes like this: an aggregate's first piece is its headers.
             return Err(Dropped::Malformed);
@@ -235,32 +230,31 @@ impl Interface {
     #[cold]
     fn take_icmp_v4(
         &mut self,
-        bytes: &[u8],
-        headers: &Headers,
+        packet: &IcmpPacket<'_>,
         ends: &Ends,
     ) -> Result<Received<'static>, Dropped> {
         self.is_for_us(ends)?;
-        let message = &bytes[headers.transport_at..headers.end];
-        if checksum::sum(message).fold() != 0xffff {
+        if checksum::sum(packet.bytes()).fold() != 0xffff {
             return Err(Dropped::IcmpChecksum);
         }
-        self.take_message(Message::parse_v4(message), message, ends)
+        self.take_message(packet, ends)
     }
 
     #[cold]
     fn take_icmp_v6(
         &mut self,
         bytes: &[u8],
-        headers: &Headers,
+        packet: &IcmpPacket<'_>,
         ends: &Ends,
         now: Nanos,
     ) -> Result<Received<'static>, Dropped> {
-        let message = &bytes[headers.transport_at..headers.end];
+        let message = packet.bytes();
         let pseudo = ends.addresses.pseudo_header(protocol::ICMPV6, message.len());
         if pseudo.plus(checksum::sum(message)).fold() != 0xffff {
             return Err(Dropped::IcmpChecksum);
         }
-        let view = Ipv6::new(&bytes[headers.network_at..]).map_err(|_| Dropped::Malformed)?;
+        let network_at = packet.headers().network_at;
+        let view = Ipv6::new(&bytes[network_at..]).map_err(|_| Dropped::Malformed)?;
         if view.hop_limit() == ndp::HOP_LIMIT
             && let Addresses::V6 { source, destination } = ends.addresses
             && let Some(ndp) = Ndp::parse(message, source, destination)
@@ -269,7 +263,7 @@ impl Interface {
             return self.take_ndp(ndp, ends.source, *from, now);
         }
         self.is_for_us(ends)?;
-        self.take_message(Message::parse_v6(message), message, ends)
+        self.take_message(packet, ends)
     }
 
     fn take_ndp(
@@ -316,18 +310,17 @@ impl Interface {
 
     fn take_message(
         &mut self,
-        read: Message,
-        message: &[u8],
+        packet: &IcmpPacket<'_>,
         ends: &Ends,
     ) -> Result<Received<'static>, Dropped> {
-        match read {
+        match packet.message() {
             Message::EchoRequest => {
                 self.counters.pings += 1;
                 let (v6, addresses) = (ends.source.is_ipv6(), ends.addresses.reversed());
                 let kind = if v6 { protocol::ICMPV6 } else { protocol::ICMP };
                 let ip = IpHeader::new(addresses, kind);
                 let hop = self.addresses.next_hop(ends.source).ok_or(Dropped::NoRoute)?;
-                let made = self.outbox.packet(hop, self.mac, &ip, message, |reply| {
+                let made = self.outbox.packet(hop, self.mac, &ip, packet.bytes(), |reply| {
                     icmp::make_reply(reply, v6);
                 });
                 if made { Ok(Received::Consumed) } else { Err(Dropped::TooManyReplies) }
@@ -370,24 +363,4 @@ impl Ends {
         let (source, destination) = (addresses.source(), addresses.destination());
         Ends { addresses, source, destination, tos }
     }
-}
-
-/// Whether the transport's checksum verifies.
-fn verifies(packet: &Packet<'_>, headers: &Headers) -> bool {
-    if packet.rest.is_empty() {
-        return verifies_whole(packet.bytes, headers);
-    }
-    // LRO verifies what it merges; for aggregates that are not verified a copy is made.
-    let whole = [packet.bytes, &packet.rest.concat()].concat();
-    verifies_whole(&whole, headers)
-}
-
-fn verifies_whole(bytes: &[u8], headers: &Headers) -> bool {
-    let transport = &bytes[headers.transport_at..headers.end];
-    let network = &bytes[headers.network_at..headers.end];
-    let pseudo = match headers.network {
-        Network::Ipv4 { .. } => Ipv4::new(network).map(|ip| ip.pseudo_header(transport.len())),
-        _ => Ipv6::new(network).map(|ip| ip.pseudo_header(protocol::TCP, transport.len())),
-    };
-    pseudo.is_ok_and(|pseudo| pseudo.plus(checksum::sum(transport)).fold() == 0xffff)
 }

@@ -25,8 +25,8 @@
 //! is so if the host's stack drops what it was given within its window: it may do so when memory is
 //! short, or by a firewall's rule. This is why it is off by default.
 
-use wire::{ETHERNET_LEN, Flags, FlowKey, IPV4_MIN_LEN, IPV6_LEN, MAC_LEN, Seq, Tcp, TcpOption};
-use wire::{TCP_MIN_LEN, Timestamps, Transport, checksum, protocol};
+use wire::{ETHERNET_LEN, Flags, FlowKey, IPV4_MIN_LEN, IPV6_LEN, MAC_LEN, Packet, Seq, Tcp};
+use wire::{TCP_MIN_LEN, TcpOption, Timestamps, checksum, protocol};
 
 use crate::descriptor::Descriptor;
 use crate::link::Link;
@@ -238,13 +238,9 @@ impl<F, L: Link> Lro<F, L> {
     /// A packet of the host, for [`observe`](Self::observe).
     #[inline(never)]
     pub(crate) fn hear(&mut self, bytes: &[u8]) {
-        let Ok(headers) = L::parse(bytes) else { return };
-        if headers.transport != Transport::Tcp {
-            return;
-        }
-        let Ok(tcp) = Tcp::new(&bytes[headers.transport_at..headers.end]) else { return };
-        let key = FlowKey::of(bytes, &headers).reversed();
-        let len = headers.payload_len() as u32;
+        let Ok(Packet::Tcp(packet)) = L::packet(bytes) else { return };
+        let (tcp, key) = (packet.tcp(), packet.key().reversed());
+        let len = packet.payload_len() as u32;
         let known = self.table.peek(&key);
         let segment = HostSegment::new(&tcp, len);
         if tcp.flags().any(Flags::SYN) {
@@ -306,9 +302,8 @@ impl<F, L: Link> Lro<F, L> {
     /// A SYN from the wire begins, or answers, a connection.
     pub(crate) fn note_wire_syn(&mut self, key: &FlowKey, bytes: &[u8]) {
         let Some(index) = self.table.peek(key) else { return };
-        let Ok(headers) = L::parse(bytes) else { return };
-        let Ok(syn) = Tcp::new(&bytes[headers.transport_at..headers.end]) else { return };
-        self.hosts[index as usize].wire_syn(&syn, headers.payload_len() as u32);
+        let Ok(Packet::Tcp(syn)) = L::packet(bytes) else { return };
+        self.hosts[index as usize].wire_syn(&syn.tcp(), syn.payload_len() as u32);
     }
 
     /// A data segment has come: the paper acknowledges at once, the safe mode after the batch.

@@ -13,7 +13,7 @@
 //! Otherwise data of another connection is far from where the flow was, as a rule (RFC 6528), and the
 //! flow goes on there with what it has learnt of the path.
 
-use wire::{Flags, Seq, Tcp, TcpOption, Transport};
+use wire::{Flags, Seq, Tcp, TcpOption};
 
 use crate::Lro;
 use crate::descriptor::Descriptor;
@@ -134,9 +134,5 @@ impl<F, L: Link> Lro<F, L> {
 }
 
 fn syn<L: Link>(bytes: &[u8]) -> Option<Tcp<&[u8]>> {
-    let headers = L::parse(bytes).ok()?;
-    if headers.transport != Transport::Tcp {
-        return None;
-    }
-    Tcp::new(&bytes[headers.transport_at..headers.end]).ok()
+    L::packet(bytes).ok()?.tcp().map(|packet| packet.tcp())
 }

@@ -2,7 +2,7 @@
 //! was no. Consecutive sequence numbers are not asked for here; that is [`merge`](crate::merge)'s.
 
 use wire::{
-    Flags, FlowKey, Headers, IPV4_MIN_LEN, IPV6_LEN, Malformed, Network, Seq, Sum, Tcp, TcpOption,
+    Flags, FlowKey, Headers, IPV4_MIN_LEN, IPV6_LEN, Malformed, Network, Seq, Sum, TcpOption,
     Timestamps, Transport, UDP_LEN, checksum, protocol,
 };
 
@@ -250,45 +250,43 @@ pub(crate) enum Verdict {
 /// Runs the questions, cheapest and most telling first.
 #[inline]
 pub(crate) fn ask<L: Link>(config: &Config, bytes: &[u8], known: RxChecksum) -> Verdict {
-    let headers = match L::parse(bytes) {
+    let headers = &match L::parse(bytes) {
         Ok(headers) => headers,
         Err(why) => return Verdict::Pass(Pass::Malformed(why)),
     };
-    if let Some(why) = not_ours(config, &headers) {
+    if let Some(why) = not_ours(config, headers) {
         return Verdict::Pass(why);
     }
-    let key = FlowKey::of(bytes, &headers);
+    let Some(key) = headers.key(bytes) else { return Verdict::Pass(Pass::NotTcp) };
     let udp = key.udp;
-    if udp && datagram_stays_alone(bytes, &headers) {
+    if udp && datagram_stays_alone(bytes, headers) {
         return Verdict::PassUnread(Pass::UdpAlone, key);
     }
     match headers.network {
         Network::Ipv4 { options: true } => return Verdict::PassUnread(Pass::IpOptions, key),
-        Network::Ipv4 { .. } if !ip_checksum_ok(bytes, &headers) => {
+        Network::Ipv4 { .. } if !ip_checksum_ok(bytes, headers) => {
             return Verdict::Discard(Discard::IpChecksum);
         }
         // Not left to the port either: the aggregate's checksum is written anew, by the fixed
         // header's addresses.
         Network::Ipv6 { extensions: true }
-            if !checksum_ok(bytes, &headers, RxChecksum::Unverified) =>
+            if !checksum_ok(bytes, headers, RxChecksum::Unverified) =>
         {
             return Verdict::PassUnread(Pass::ExtensionHeaders, key);
         }
-        _ if !checksum_ok(bytes, &headers, known) => {
+        _ if !checksum_ok(bytes, headers, known) => {
             let why = if udp { Discard::UdpChecksum } else { Discard::TcpChecksum };
             return Verdict::Discard(why);
         }
         _ => {}
     }
-    if udp { datagram(bytes, &headers, key) } else { segment(config, bytes, &headers, key) }
+    if udp { datagram(bytes, headers, key) } else { segment(config, bytes, headers, key) }
 }
 
 /// The questions about TCP itself.
 #[inline]
 fn segment(config: &Config, bytes: &[u8], headers: &Headers, key: FlowKey) -> Verdict {
-    let Ok(tcp) = Tcp::new(&bytes[headers.transport_at..headers.end]) else {
-        return Verdict::Pass(Pass::Malformed(Malformed::TcpDataOffset)); // parse has seen it
-    };
+    let Some(tcp) = headers.tcp(bytes) else { return Verdict::Pass(Pass::NotTcp) };
     let options = match options(tcp.option_bytes()) {
         Ok(options) => options,
         Err(why) => return Verdict::PassUnread(Pass::Malformed(why), key),

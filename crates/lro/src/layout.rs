@@ -1,7 +1,7 @@
 //! Where the headers of the usual frames lie, which have no more than Ethernet, IP and TCP, and what is
 //! read there.
 
-use wire::{FlowKey, IPV4_MIN_LEN, IPV6_LEN, TCP_MIN_LEN, protocol};
+use wire::{IPV4_MIN_LEN, IPV6_LEN, TCP_MIN_LEN};
 
 use crate::filter::Segment;
 use crate::link::Link;
@@ -40,27 +40,6 @@ impl Layout {
             _ => Layout::Unusual,
         }
     }
-}
-
-/// The flow of a packet with no more than its link's header, IP and TCP.
-#[inline]
-pub(crate) fn usual_key<L: Link>(bytes: &[u8]) -> Option<FlowKey> {
-    let packet = bytes.get(L::LEN..)?;
-    let front: &[u8; IPV4_PLAIN] = packet.first_chunk()?;
-    let at = |at: usize| be64(front, at).to_be();
-    let version = L::usual_version(bytes);
-    if version == 4 && front[0] == 0x45 && front[9] == protocol::TCP {
-        let ports = be32(front, IPV4_MIN_LEN).to_be();
-        return Some(FlowKey { addresses: [at(12), 0, 0, 0], ports, ipv6: false, udp: false });
-    }
-    let front: &[u8; IPV6_PLAIN] = packet.first_chunk()?;
-    let at = |at: usize| be64(front, at).to_be();
-    if version == 6 && front[0] >> 4 == 6 && front[6] == protocol::TCP {
-        let addresses = [at(8), at(16), at(24), at(32)];
-        let ports = be32(front, IPV6_LEN).to_be();
-        return Some(FlowKey { addresses, ports, ipv6: true, udp: false });
-    }
-    None
 }
 
 #[inline(always)]

@@ -95,7 +95,7 @@ use filter::{Segment, Verdict};
 use out_of_order::OutOfOrder;
 use predict::Expected;
 use table::ConnectionTable;
-use wire::{Flags, Seq, Transport};
+use wire::{Flags, Seq};
 
 /// Flows that one batch of frames can make acknowledge something.
 const BATCH_MAX: usize = 256;
@@ -274,12 +274,9 @@ impl<F, L: Link> Lro<F, L> {
         if !self.table.has_many_flows() {
             return;
         }
-        let key = || {
-            let headers = L::parse(bytes).ok()?;
-            let has_ports = matches!(headers.transport, Transport::Tcp | Transport::Udp);
-            has_ports.then(|| FlowKey::of(bytes, &headers))
-        };
-        if let Some(key) = layout::usual_key::<L>(bytes).or_else(key)
+        let parsed = || L::packet(bytes).ok()?.key();
+        let plain = L::glance(bytes).plain().map(|plain| plain.key());
+        if let Some(key) = plain.or_else(parsed)
             && let Some(flow) = self.table.announce(&key)
         {
             self.held.prefetch(&flow.run);
@@ -320,7 +317,7 @@ impl<F, L: Link> Lro<F, L> {
             flow.recently_used = true;
             return Some((index, segment));
         }
-        let index = self.table.likely(&layout::usual_key::<L>(bytes)?)?;
+        let index = self.table.likely(&L::glance(bytes).plain()?.key())?;
         let segment = predict::expected::<L>(&self.table[index], bytes, checksum)?;
         self.table.found(index);
         Some((index, segment))

@@ -3,7 +3,7 @@
 //! It is a type and not a setting, so that every place in a header stays a constant: neither kind of packet
 //! pays for the other.
 
-use wire::{ETHERNET_LEN, EtherType, Headers, Malformed, VLAN_LEN};
+use wire::{ETHERNET_LEN, FirstFlow, Glance, Headers, Malformed, Packet};
 
 /// What the packets of an [`Lro`](crate::Lro) begin with: [`Ethernet`] or [`NoLink`].
 pub trait Link: sealed::Sealed {}
@@ -20,19 +20,20 @@ impl Link for Ethernet {}
 impl Link for NoLink {}
 
 pub(crate) mod sealed {
-    use super::{Headers, Malformed};
+    use super::{FirstFlow, Glance, Headers, Malformed, Packet};
 
     /// What the stages ask of a link layer.
     pub trait Sealed {
         /// Bytes before the IP header of the usual packet.
         const LEN: usize;
-        /// Where the headers lie.
+        /// Parses the headers of a packet.
         fn parse(bytes: &[u8]) -> Result<Headers, Malformed>;
-        /// Where the IP header begins, and its version by what stands before it, or else by itself; needs
-        /// no more of the packet than that.
-        fn network(bytes: &[u8]) -> Option<(usize, u8)>;
-        /// The version of IP in the usual packet, or 0.
-        fn usual_version(bytes: &[u8]) -> u8;
+        /// Parses a packet.
+        fn packet(bytes: &[u8]) -> Result<Packet<'_>, Malformed>;
+        /// The flow of a packet of which only the first bytes may be here.
+        fn first(bytes: &[u8]) -> FirstFlow;
+        /// Looks at a packet, of which only the first bytes may be here.
+        fn glance(bytes: &[u8]) -> Glance<'_>;
     }
 }
 
@@ -44,27 +45,17 @@ impl sealed::Sealed for Ethernet {
         Headers::parse(bytes)
     }
 
-    fn network(bytes: &[u8]) -> Option<(usize, u8)> {
-        let kind =
-            |at: usize| Some(EtherType(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?)));
-        let mut at = ETHERNET_LEN;
-        while kind(at - 2)?.is_vlan() {
-            at += VLAN_LEN;
-        }
-        match kind(at - 2)? {
-            EtherType::IPV4 => Some((at, 4)),
-            EtherType::IPV6 => Some((at, 6)),
-            _ => None,
-        }
+    fn packet(bytes: &[u8]) -> Result<Packet<'_>, Malformed> {
+        Packet::parse(bytes)
+    }
+
+    fn first(bytes: &[u8]) -> FirstFlow {
+        FirstFlow::of_frame(bytes)
     }
 
     #[inline(always)]
-    fn usual_version(bytes: &[u8]) -> u8 {
-        match bytes.get(12..14) {
-            Some([0x08, 0x00]) => 4,
-            Some([0x86, 0xdd]) => 6,
-            _ => 0,
-        }
+    fn glance(bytes: &[u8]) -> Glance<'_> {
+        Glance::at_frame(bytes)
     }
 }
 
@@ -76,12 +67,16 @@ impl sealed::Sealed for NoLink {
         Headers::parse_ip(bytes)
     }
 
-    fn network(bytes: &[u8]) -> Option<(usize, u8)> {
-        Some((0, Self::usual_version(bytes)))
+    fn packet(bytes: &[u8]) -> Result<Packet<'_>, Malformed> {
+        Packet::parse_ip(bytes)
+    }
+
+    fn first(bytes: &[u8]) -> FirstFlow {
+        FirstFlow::of_packet(bytes)
     }
 
     #[inline(always)]
-    fn usual_version(bytes: &[u8]) -> u8 {
-        bytes.first().map_or(0, |first| first >> 4)
+    fn glance(bytes: &[u8]) -> Glance<'_> {
+        Glance::at_packet(bytes)
     }
 }

@@ -16,7 +16,9 @@
 pub mod browser;
 pub mod bytes;
 pub mod firewall;
+pub mod forms;
 pub mod gro;
+pub mod icmp;
 pub mod lab;
 pub mod lossy;
 pub mod missing;

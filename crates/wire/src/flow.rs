@@ -1,6 +1,7 @@
 //! Flow keys, which identify flows, and the keyed hash that places them in tables.
 
 use core::fmt;
+use core::net::{IpAddr, SocketAddr};
 
 use crate::{Headers, Network, Transport};
 
@@ -37,12 +38,9 @@ impl FlowKey {
     /// The key of no flow, all zero: for vacant entries of a table.
     pub const NONE: FlowKey = FlowKey { addresses: [0; 4], ports: 0, ipv6: false, udp: false };
 
-    /// Reads the key of a TCP or UDP packet.
-    ///
-    /// # Panics
-    /// If `headers` are not what [`Headers::parse`] has found in `bytes`, or another transport's.
+    /// Reads the key of a TCP or UDP packet. `headers` are those of `bytes`.
     #[inline]
-    pub fn of(bytes: &[u8], headers: &Headers) -> FlowKey {
+    pub(crate) fn read(bytes: &[u8], headers: &Headers) -> FlowKey {
         let word = |at: usize| {
             let b = &bytes[at..at + 8];
             u64::from_ne_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]])
@@ -59,12 +57,40 @@ impl FlowKey {
         FlowKey { addresses, ports: u32::from_ne_bytes([p[0], p[1], p[2], p[3]]), ipv6, udp }
     }
 
+    /// The key of TCP segments between these ends. Addresses of two versions make a key of IPv6.
+    #[inline]
+    pub fn tcp(source: SocketAddr, destination: SocketAddr) -> FlowKey {
+        let [from, to] = [source, destination].map(|end| end.port().to_be_bytes());
+        let ports = u32::from_ne_bytes([from[0], from[1], to[0], to[1]]);
+        let (addresses, ipv6) = match (source.ip(), destination.ip()) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                let ([a, b, c, d], [e, f, g, h]) = (from.octets(), to.octets());
+                ([u64::from_ne_bytes([a, b, c, d, e, f, g, h]), 0, 0, 0], false)
+            }
+            (from, to) => {
+                let ([a, b], [c, d]) = (words(from), words(to));
+                ([a, b, c, d], true)
+            }
+        };
+        FlowKey { addresses, ports, ipv6, udp: false }
+    }
+
     /// The key of packets in the other direction.
     pub fn reversed(&self) -> FlowKey {
         let [a, b, c, d] = self.addresses;
         let addresses = if self.ipv6 { [c, d, a, b] } else { [a.rotate_left(32), 0, 0, 0] };
         FlowKey { addresses, ports: self.ports.rotate_left(16), ..*self }
     }
+}
+
+/// The words of an address of IPv6, or of one of IPv4 in mapped form.
+fn words(ip: IpAddr) -> [u64; 2] {
+    let octets = match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    };
+    let (first, last) = octets.split_at(8);
+    [first, last].map(|half| u64::from_ne_bytes(half.try_into().unwrap_or_default()))
 }
 
 /// A keyed hash of flow keys, of the family MULTILINEAR (Lemire and Kaser, "Strongly universal string

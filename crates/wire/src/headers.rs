@@ -6,6 +6,8 @@ use crate::{
 
 /// VLAN tags that are parsed: an 802.1ad service tag around an 802.1Q customer tag.
 const TAGS_MAX: usize = 2;
+/// Bytes of the two ports with which TCP and UDP begin.
+const PORTS_LEN: usize = 4;
 
 /// The network layer of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,6 +62,28 @@ impl Headers {
     /// Parses Ethernet, VLAN tags, IP and extension headers, up to the transport's payload.
     #[inline]
     pub fn parse(frame: &[u8]) -> Result<Headers, Malformed> {
+        Self::walk::<true, false>(frame)
+    }
+
+    /// Parses the headers of a frame of which only the first bytes are here. All headers must be among them;
+    /// the lengths of the packet are those that its IP and UDP headers state, and are not checked.
+    pub fn parse_first(frame: &[u8]) -> Result<Headers, Malformed> {
+        Self::walk::<false, false>(frame)
+    }
+
+    /// Parses the first bytes of a frame as far as the ports of TCP and UDP; the rest of their headers may be missing.
+    pub(crate) fn parse_ports(frame: &[u8]) -> Result<Headers, Malformed> {
+        Self::walk::<false, true>(frame)
+    }
+
+    /// The same for an IP packet without a link layer.
+    pub(crate) fn parse_ip_ports(packet: &[u8]) -> Result<Headers, Malformed> {
+        Self::walk_ip::<false, true>(packet, 0)
+    }
+
+    /// `WHOLE`: all bytes of the frame are here. `PORTS`: of the transport no more than the ports need be.
+    #[inline(never)]
+    fn walk<const WHOLE: bool, const PORTS: bool>(frame: &[u8]) -> Result<Headers, Malformed> {
         if frame.len() < ETHERNET_LEN {
             return Err(Malformed::ShortEthernet);
         }
@@ -76,8 +100,8 @@ impl Headers {
             kind = EtherType(be16(frame, network_at - 2));
         }
         match kind {
-            EtherType::IPV4 => Self::parse_ipv4(frame, network_at),
-            EtherType::IPV6 => Self::parse_ipv6(frame, network_at),
+            EtherType::IPV4 => Self::parse_ipv4::<WHOLE, PORTS>(frame, network_at),
+            EtherType::IPV6 => Self::parse_ipv6::<WHOLE, PORTS>(frame, network_at),
             other => Ok(Headers {
                 network: Network::Other(other),
                 transport: Transport::None,
@@ -97,12 +121,29 @@ impl Headers {
     /// The same for the IP packet that begins `network_at` bytes into `frame`, such as one in a tunnel.
     /// Offsets count from the start of `frame`.
     pub fn parse_ip_at(frame: &[u8], network_at: usize) -> Result<Headers, Malformed> {
+        Self::walk_ip::<true, false>(frame, network_at)
+    }
+
+    #[inline]
+    fn walk_ip<const WHOLE: bool, const PORTS: bool>(
+        frame: &[u8],
+        network_at: usize,
+    ) -> Result<Headers, Malformed> {
         match frame.get(network_at).map(|first| first >> 4) {
-            Some(4) => Self::parse_ipv4(frame, network_at),
-            Some(6) => Self::parse_ipv6(frame, network_at),
+            Some(4) => Self::parse_ipv4::<WHOLE, PORTS>(frame, network_at),
+            Some(6) => Self::parse_ipv6::<WHOLE, PORTS>(frame, network_at),
             Some(_) => Err(Malformed::IpVersion),
             None => Err(Malformed::ShortIpv4),
         }
+    }
+
+    /// The TCP header in `bytes`, the whole packet that these are the headers of; `None` if it is no TCP segment.
+    #[inline]
+    pub fn tcp<'a>(&self, bytes: &'a [u8]) -> Option<Tcp<&'a [u8]>> {
+        if self.transport != Transport::Tcp {
+            return None;
+        }
+        bytes.get(self.transport_at..self.end).map(Tcp::parsed)
     }
 
     /// Bytes of the transport's payload, Ethernet padding left out.
@@ -111,24 +152,35 @@ impl Headers {
         self.end - self.payload_at
     }
 
-    fn parse_ipv4(frame: &[u8], network_at: usize) -> Result<Headers, Malformed> {
-        let ip = Ipv4::new(&frame[network_at..])?;
-        let header = ip.header_len();
-        Self::transport(
+    fn parse_ipv4<const WHOLE: bool, const PORTS: bool>(
+        frame: &[u8],
+        network_at: usize,
+    ) -> Result<Headers, Malformed> {
+        let bytes = &frame[network_at..];
+        let ip = if WHOLE { Ipv4::new(bytes)? } else { Ipv4::first(bytes)? };
+        let (header, total) = (ip.header_len(), usize::from(ip.total_len()));
+        if !WHOLE && header > total {
+            return Err(Malformed::Ipv4HeaderLength);
+        }
+        Self::transport::<WHOLE, PORTS>(
             frame,
             Network::Ipv4 { options: header > crate::IPV4_MIN_LEN },
             network_at,
             network_at + header,
-            network_at + usize::from(ip.total_len()),
+            network_at + total,
             if ip.is_fragment() { None } else { Some(ip.protocol()) },
         )
     }
 
-    fn parse_ipv6(frame: &[u8], network_at: usize) -> Result<Headers, Malformed> {
-        let ip = Ipv6::new(&frame[network_at..])?;
+    fn parse_ipv6<const WHOLE: bool, const PORTS: bool>(
+        frame: &[u8],
+        network_at: usize,
+    ) -> Result<Headers, Malformed> {
+        let bytes = &frame[network_at..];
+        let ip = if WHOLE { Ipv6::new(bytes)? } else { Ipv6::first(bytes)? };
         let extensions = ip.extensions()?;
         let header = crate::IPV6_LEN + extensions.len;
-        Self::transport(
+        Self::transport::<WHOLE, PORTS>(
             frame,
             Network::Ipv6 { extensions: extensions.len > 0 },
             network_at,
@@ -139,7 +191,7 @@ impl Headers {
     }
 
     #[inline]
-    fn transport(
+    fn transport<const WHOLE: bool, const PORTS: bool>(
         frame: &[u8],
         network: Network,
         network_at: usize,
@@ -147,12 +199,21 @@ impl Headers {
         end: usize,
         upper: Option<u8>,
     ) -> Result<Headers, Malformed> {
-        let bytes = &frame[transport_at..end];
+        let bytes = &frame[transport_at..if WHOLE { end } else { end.min(frame.len()) }];
         let (transport, header) = match upper {
             None => (Transport::Fragment, 0),
+            Some(protocol::TCP | protocol::UDP) if PORTS && bytes.len() < PORTS_LEN => {
+                return Err(Malformed::ShortTcp);
+            }
+            Some(protocol::TCP) if PORTS => (Transport::Tcp, 0),
+            Some(protocol::UDP) if PORTS => (Transport::Udp, 0),
             Some(protocol::TCP) => (Transport::Tcp, Tcp::new(bytes)?.header_len()),
             Some(protocol::UDP) => {
-                Udp::new(bytes)?;
+                if WHOLE {
+                    Udp::new(bytes)?;
+                } else if bytes.len() < UDP_LEN {
+                    return Err(Malformed::ShortUdp);
+                }
                 (Transport::Udp, UDP_LEN)
             }
             Some(other) => (Transport::Other(other), 0),

@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 
 use crate::ip::Addresses;
-use crate::{IPV4_MIN_LEN, IPV6_LEN, Seq, be16, be32, protocol, put16};
+use crate::{FlowKey, IPV6_LEN, Ipv4, Ipv6, Seq, be16, be32, protocol, put16};
 
 /// Bytes of a message's header, in front of its data.
 pub const HEADER_LEN: usize = 8;
@@ -91,28 +91,28 @@ impl Quoted {
     /// Parses as much of an IPv4 packet as a router must quote: its header and eight bytes (RFC 792). `None`
     /// if it is not the beginning of a TCP segment.
     pub fn parse_v4(packet: &[u8]) -> Option<Quoted> {
-        let header: &[u8; IPV4_MIN_LEN] = packet.first_chunk()?;
-        let header_len = usize::from(header[0] & 0x0f) * 4;
+        let ip = Ipv4::first(packet).ok()?;
         // Only the first fragment has the ports.
-        let is_first = be16(header, 6) & 0x1fff == 0;
-        let is_tcp = header[0] >> 4 == 4 && header[9] == protocol::TCP;
-        if !is_tcp || !is_first || header_len < IPV4_MIN_LEN {
+        let is_first = ip.fragment_field() & 0x1fff == 0;
+        if ip.protocol() != protocol::TCP || !is_first {
             return None;
         }
-        let [source, destination] = [be32(header, 12), be32(header, 16)].map(Into::into);
-        let addresses = Addresses::V4 { source, destination };
-        Quoted::segment(addresses, packet.get(header_len..)?)
+        Quoted::segment(ip.addresses(), packet.get(ip.header_len()..)?)
     }
 
-    /// The same for an IPv6 packet without extension headers.
+    /// The same for an IPv6 packet.
     pub fn parse_v6(packet: &[u8]) -> Option<Quoted> {
-        let (header, rest) = packet.split_first_chunk::<IPV6_LEN>()?;
-        if header[0] >> 4 != 6 || header[6] != protocol::TCP {
+        let ip = Ipv6::first(packet).ok()?;
+        let extensions = ip.extensions().ok()?;
+        if extensions.protocol != protocol::TCP {
             return None;
         }
-        let ip = |at: usize| Some(<[u8; 16]>::try_from(&header[at..at + 16]).ok()?.into());
-        let addresses = Addresses::V6 { source: ip(8)?, destination: ip(24)? };
-        Quoted::segment(addresses, rest)
+        Quoted::segment(ip.addresses(), packet.get(IPV6_LEN + extensions.len..)?)
+    }
+
+    /// The key of the flow that the quoted segment is of.
+    pub fn key(&self) -> FlowKey {
+        FlowKey::tcp(self.source, self.destination)
     }
 
     fn segment(addresses: Addresses, segment: &[u8]) -> Option<Quoted> {

@@ -15,14 +15,7 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
     /// Checks that `bytes` begin with a whole IPv4 header, and that its total length covers the header and
     /// does not exceed `bytes`.
     pub fn new(bytes: T) -> Result<Self, Malformed> {
-        let b = bytes.as_ref();
-        if b.len() < IPV4_MIN_LEN {
-            return Err(Malformed::ShortIpv4);
-        }
-        if b[0] >> 4 != 4 {
-            return Err(Malformed::IpVersion);
-        }
-        let view = Ipv4(bytes);
+        let view = Self::version_4(bytes)?;
         let header = view.header_len();
         let total = usize::from(view.total_len());
         if header < IPV4_MIN_LEN || header > total {
@@ -32,6 +25,29 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
             return Err(Malformed::Ipv4TotalLength);
         }
         Ok(view)
+    }
+
+    /// Checks that `bytes`, the first bytes of a packet, have a whole IPv4 header. The total length is not
+    /// checked: the rest of the packet may be elsewhere.
+    pub fn first(bytes: T) -> Result<Self, Malformed> {
+        let view = Self::version_4(bytes)?;
+        let header = view.header_len();
+        if header < IPV4_MIN_LEN || header > view.0.as_ref().len() {
+            return Err(Malformed::Ipv4HeaderLength);
+        }
+        Ok(view)
+    }
+
+    #[inline]
+    fn version_4(bytes: T) -> Result<Self, Malformed> {
+        let b = bytes.as_ref();
+        if b.len() < IPV4_MIN_LEN {
+            return Err(Malformed::ShortIpv4);
+        }
+        if b[0] >> 4 != 4 {
+            return Err(Malformed::IpVersion);
+        }
+        Ok(Ipv4(bytes))
     }
 
     /// Header length in bytes, options included (IHL x 4).

@@ -10,7 +10,8 @@ pub const IPV6_LEN: usize = 40;
 /// Most extension headers of a packet that is not malformed; real chains have one or two.
 pub const EXTENSIONS_MAX: usize = 8;
 
-/// A view of an IPv6 header and what follows it; the payload it announces is in range.
+/// A view of an IPv6 header and what follows it; the payload it announces is in range, unless the view is of the
+/// packet's [first](Self::first) bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Ipv6<T>(T);
 
@@ -29,6 +30,17 @@ impl<T: AsRef<[u8]>> Ipv6<T> {
     /// Checks that `bytes` begin with an IPv6 header whose payload length does not exceed them. Jumbograms
     /// (payload length 0 with a Hop-by-Hop option, RFC 2675) count as empty.
     pub fn new(bytes: T) -> Result<Self, Malformed> {
+        let view = Self::first(bytes)?;
+        if IPV6_LEN + usize::from(view.payload_len()) > view.0.as_ref().len() {
+            return Err(Malformed::Ipv6PayloadLength);
+        }
+        Ok(view)
+    }
+
+    /// Checks that `bytes`, the first bytes of a packet, have a whole fixed IPv6 header. The payload length is
+    /// not checked: the rest of the packet may be elsewhere.
+    #[inline]
+    pub fn first(bytes: T) -> Result<Self, Malformed> {
         let b = bytes.as_ref();
         if b.len() < IPV6_LEN {
             return Err(Malformed::ShortIpv6);
@@ -36,11 +48,7 @@ impl<T: AsRef<[u8]>> Ipv6<T> {
         if b[0] >> 4 != 6 {
             return Err(Malformed::IpVersion);
         }
-        let view = Ipv6(bytes);
-        if IPV6_LEN + usize::from(view.payload_len()) > view.0.as_ref().len() {
-            return Err(Malformed::Ipv6PayloadLength);
-        }
-        Ok(view)
+        Ok(Ipv6(bytes))
     }
 
     /// Traffic class: DSCP and, in the low two bits, ECN.
@@ -86,10 +94,10 @@ impl<T: AsRef<[u8]>> Ipv6<T> {
     }
 
     /// Parses Hop-by-Hop, Routing and Destination headers up to the upper layer, or up to a Fragment header
-    /// (RFC 8200 section 4.1).
+    /// (RFC 8200 section 4.1). All of them must be in the view's bytes.
     pub fn extensions(&self) -> Result<Extensions, Malformed> {
-        let end = IPV6_LEN + usize::from(self.payload_len());
-        let bytes = &self.0.as_ref()[IPV6_LEN..end];
+        let bytes = &self.0.as_ref()[IPV6_LEN..];
+        let bytes = &bytes[..bytes.len().min(self.payload_len().into())];
         let mut next = self.next_header();
         let mut len = 0;
         for _ in 0..=EXTENSIONS_MAX {

@@ -4,8 +4,8 @@
 //!
 //! A *view* (`Ipv4<T>`, `Tcp<T>`, ...) borrows bytes that were checked once, in its `new`, and reads or
 //! writes fields by name. [`Headers::parse`] parses a whole frame in one pass and returns the offset of each
-//! header, or why the frame is malformed. Nothing here allocates, keeps state or panics on bytes from
-//! outside.
+//! header, or why the frame is malformed; [`Packet`] adds what only one transport has, and [`Glance`] reads the
+//! usual TCP segment in a few instructions. Nothing here allocates, keeps state or panics on bytes from outside.
 //!
 //! ```
 //! use wire::{Headers, Transport};
@@ -27,7 +27,9 @@ mod ipv4;
 mod ipv6;
 mod malformed;
 pub mod ndp;
+mod packet;
 mod partial;
+mod plain;
 mod seq;
 mod split;
 mod tcp;
@@ -46,7 +48,9 @@ pub use headers::{Headers, Network, Transport};
 pub use ipv4::{IPV4_MIN_LEN, Ipv4};
 pub use ipv6::{EXTENSIONS_MAX, Extensions, IPV6_LEN, Ipv6};
 pub use malformed::Malformed;
+pub use packet::{FirstFlow, IcmpError, IcmpPacket, Packet, TcpPacket, UdpPacket};
 pub use partial::partial_checksum;
+pub use plain::{Glance, Plain};
 pub use seq::Seq;
 pub use tcp::{Flags, TCP_MIN_LEN, Tcp, TcpOption, TcpOptions, Timestamps};
 pub use time::Nanos;

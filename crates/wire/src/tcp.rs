@@ -81,6 +81,12 @@ impl<T: AsRef<[u8]>> Tcp<T> {
         Ok(view)
     }
 
+    /// A header that [`new`](Self::new) has accepted before.
+    #[inline]
+    pub(crate) fn parsed(bytes: T) -> Self {
+        Tcp(bytes)
+    }
+
     /// Source port.
     #[inline]
     pub fn source(&self) -> u16 {

@@ -1,7 +1,6 @@
 //! VXLAN (RFC 7348), as far as a NIC needs it to find inner headers.
 
-use crate::{ETHERNET_LEN, EtherType, Headers, IPV4_MIN_LEN, IPV6_LEN, Network, Transport, be16};
-use crate::{UdpTunnel, VLAN_LEN};
+use crate::{Headers, Network, Transport, UdpTunnel, be16};
 
 /// RFC 7348 section 8.
 const PORT: u16 = 4789;
@@ -18,20 +17,10 @@ pub(crate) fn inner_frame_at(frame: &[u8], headers: &Headers) -> Option<usize> {
 }
 
 /// Whether `csum_start` certainly points to the outermost transport. `frame` may be the first bytes of a
-/// packet. With IPv6 extension headers it is not certain.
+/// packet.
 #[inline]
 pub fn is_outermost(frame: &[u8], csum_start: u16) -> bool {
-    let mut network_at = ETHERNET_LEN;
-    while network_at + IPV4_MIN_LEN <= frame.len()
-        && EtherType(be16(frame, network_at - 2)).is_vlan()
-    {
-        network_at += VLAN_LEN;
-    }
-    let header_len = match frame.get(network_at) {
-        Some(first) if first >> 4 == 4 => usize::from(first & 15) * 4,
-        _ => IPV6_LEN,
-    };
-    usize::from(csum_start) == network_at + header_len
+    Headers::parse_first(frame).is_ok_and(|headers| headers.transport_at == usize::from(csum_start))
 }
 
 /// The tunnel of a super-packet in VXLAN whose inner transport begins at `csum_start`: the legacy

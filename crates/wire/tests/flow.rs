@@ -3,7 +3,7 @@
 
 use degen::Random;
 use wire::flow::bucket;
-use wire::{FlowHash, FlowKey, Headers};
+use wire::{FlowHash, FlowKey, Packet};
 
 /// A constant of the hash before this one: a destination that began with it took source, ports and seed
 /// out of the hash.
@@ -183,7 +183,7 @@ fn frame(ipv6: bool, udp: bool, [from, to]: [(u8, u16); 2]) -> Vec<u8> {
 /// reversed.
 #[test]
 fn keys_are_read_from_frames() {
-    let key = |frame: &[u8]| FlowKey::of(frame, &Headers::parse(frame).expect("a sound frame"));
+    let key = |frame: &[u8]| Packet::parse(frame).expect("a sound frame").key().expect("a flow");
     let ends = [(1, 1000), (2, 80)];
     let others =
         [[(3, 1000), (2, 80)], [(1, 1000), (3, 80)], [(1, 1001), (2, 80)], [(1, 1000), (2, 81)]];
