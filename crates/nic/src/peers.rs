@@ -15,7 +15,7 @@ use crate::counters::Entry;
 use crate::entropy::flow_hash;
 use crate::handle::Wake;
 use crate::port::RxFrame;
-use crate::steer::{Bucket, FlowIndex, connection_of};
+use crate::steer::{Bucket, FlowIndex, Subject};
 
 /// Strays that may wait for a worker: the packets of some milliseconds, should it not run meanwhile. What comes when there
 /// are more is dropped and counted, as by a full queue of a card.
@@ -212,11 +212,11 @@ impl Peers {
     /// of a connection that is no worker's makes it this one's.
     #[inline]
     pub(crate) fn other_owner(&mut self, bytes: &[u8], rest: &[u8]) -> Option<usize> {
-        let (path, opens) = connection_of(bytes, rest)?;
-        let bucket = self.index.bucket(&path);
+        let subject = Subject::of(bytes, rest)?;
+        let bucket = self.index.bucket_of(subject.key());
         match self.index.owner(bucket) {
             Some(owner) => (owner != self.me).then_some(owner),
-            None if opens => match self.index.claim(bucket, self.me) {
+            None if subject.opens() => match self.index.claim(bucket, self.me) {
                 Ok(()) => {
                     self.claimed.push(bucket);
                     None

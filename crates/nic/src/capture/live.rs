@@ -13,7 +13,7 @@ use tcp::FourTuple;
 use wire::{Bytes, VirtioNetHdr};
 
 use super::{Packet, complete};
-use crate::steer;
+use crate::steer::{self, Subject};
 
 /// Packets that wait for the reader at most, and their bytes.
 const PACKETS: usize = 4096;
@@ -46,9 +46,11 @@ impl Passing<'_> {
     fn is_of(&self, path: &FourTuple) -> bool {
         // What another process may change is payload, which does not say whose it is.
         let [bytes, rest, _] = self.pieces.map(|piece| piece.as_slice().unwrap_or_default());
-        let found = steer::path_of(bytes).or_else(|| steer::uncommon_path_of(bytes, rest));
-        let turned = FourTuple { local: path.remote, remote: path.local };
-        found.is_some_and(|found| found == *path || found == turned)
+        let key = steer::key_of_path(path);
+        Subject::of(bytes, rest).is_some_and(|subject| {
+            let found = *subject.key();
+            found == key || found.reversed() == key
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tcp::FourTuple;
-use wire::FlowHash;
+use wire::{FlowHash, FlowKey};
 
 use super::key_of_path;
 
@@ -42,8 +42,13 @@ impl FlowIndex {
     /// Where a connection stands.
     #[inline]
     pub(crate) fn bucket(&self, path: &FourTuple) -> Bucket {
-        let key = key_of_path(path);
-        Bucket(wire::flow::bucket(self.hash.of(&key), self.buckets.len()))
+        self.bucket_of(&key_of_path(path))
+    }
+
+    /// The same by the key of the packets that its peer sends.
+    #[inline]
+    pub(crate) fn bucket_of(&self, key: &FlowKey) -> Bucket {
+        Bucket(wire::flow::bucket(self.hash.of(key), self.buckets.len()))
     }
 
     /// The worker whose connections are there, if there are any.

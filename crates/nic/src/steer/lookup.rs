@@ -429,7 +429,7 @@ mod tests {
             PacketBuilder::tcp6().ports(1000, 80).payload_pattern(10).build(),
         ] {
             let path = crate::steer::path_of(&packet).unwrap();
-            let key = crate::steer::key_of(&packet).unwrap();
+            let key = *crate::steer::Subject::of(&packet, &[]).unwrap().key();
             assert_eq!(key, key_of_path(&path));
             let turned = FourTuple { local: path.remote, remote: path.local };
             assert_eq!(key.reversed(), key_of_path(&turned));

@@ -175,7 +175,7 @@ impl World {
         }
         for host in &self.hosts {
             for (vnet, bytes) in host.take() {
-                if let Some((path, _)) = crate::steer::connection_of(&bytes, &[]) {
+                if let Some(path) = crate::steer::path_of(&bytes) {
                     assert!(!addresses(OWN).is_own(path.local.ip()), "this was for the engine");
                 }
                 self.stations[1].wire.send(vnet, bytes);

@@ -111,17 +111,6 @@ impl Delivery {
 }
 
 impl Connection {
-    /// Returns true if the acknowledgment number is one that the peer can send (RFC 9293 section 3.10.7.4, fifth check).
-    ///
-    /// RFC 5961 section 5.2 accepts numbers up to a window back. After one byte sent that would be a whole window in
-    /// which an attacker may guess, so no more is accepted than was ever acknowledged (tcp_ack in Linux).
-    pub(crate) fn is_ack_acceptable(&self, segment: &Segment<'_>) -> bool {
-        let (ack, una) = (segment.ack, self.hot.snd_una);
-        let oldest = self.max_snd_wnd.min(self.bytes_acked);
-        let too_old = ack.before(una) && una - ack > oldest;
-        segment.flags.any(Flags::ACK) && !ack.after(self.hot.snd_nxt) && !too_old
-    }
-
     /// Processes the acknowledgment of a segment, which [is acceptable](Self::is_ack_acceptable).
     pub(crate) fn on_ack(&mut self, segment: &Segment<'_>, context: &mut Context<'_>) {
         let ack = segment.ack;

@@ -4,6 +4,7 @@ use wire::Flags;
 
 use crate::config::{MILLISECOND, SECOND};
 use crate::connection::timers::{NEVER, NOT_YET};
+use crate::connection::validate::Fit;
 use crate::connection::{Connection, Context, Events};
 use crate::options::Block;
 use crate::{Nanos, Reason, Segment, State};
@@ -163,33 +164,19 @@ impl Connection {
         false
     }
 
-    /// RFC 9293 section 3.4 and 3.10.7.4, first check. What lies before RCV.NXT, but was not
-    /// acknowledged yet, still counts for its own acknowledgment.
+    /// Returns true for a segment that [fits](Self::fit) the window. Another one is answered.
     fn is_acceptable(&mut self, segment: &Segment<'_>, context: &mut Context<'_>) -> bool {
-        let len = segment.len();
-        let end = segment.seq + len;
-        let too_old = if len == 0 {
-            segment.seq.before(self.hot.rcv_acked)
-        } else {
-            !end.after(self.hot.rcv_nxt)
-        };
-        let window = self.hot.rcv_edge - self.hot.rcv_nxt;
-        let too_new = if len == 0 {
-            segment.seq.after(self.hot.rcv_edge)
-        } else {
-            // With a closed window the acknowledgment still counts (RFC 9293 section 3.10.7.4).
-            let at_edge = window == 0 && segment.seq == self.hot.rcv_nxt;
-            !(segment.seq.before(self.hot.rcv_edge) || at_edge)
-        };
-        if !too_old && !too_new {
+        let fit = self.fit(segment);
+        if fit == Fit::Inside {
             return true;
         }
+        let len = segment.len();
         context.counters.out_of_window += 1;
         if segment.flags.any(Flags::RST) {
             return false;
         }
         if len > u32::from(segment.flags.any(Flags::SYN)) {
-            if too_old {
+            if fit == Fit::Old {
                 self.note_duplicate(segment);
             }
             let fin_again = segment.flags.any(Flags::FIN) && end == self.hot.rcv_nxt;

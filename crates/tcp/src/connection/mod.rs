@@ -19,6 +19,7 @@ mod rack;
 mod recovery;
 mod standing;
 pub(crate) mod timers;
+mod validate;
 mod window;
 
 use alloc::sync::Arc;

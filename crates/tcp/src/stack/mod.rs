@@ -358,26 +358,16 @@ impl Stack {
         self.placement(found)
     }
 
-    /// Whether it is a new SYN for an old connection in TIME-WAIT, that no old segment can be mistaken for (RFC
-    /// 9293 section 3.10.7.4, RFC 6191 section 2).
+    /// Whether it is a new SYN for an old connection in TIME-WAIT: see [`Connection::makes_way`].
     fn makes_way(&self, slot: u32, segment: &Segment<'_>) -> bool {
-        let flags = segment.flags.without(Flags::ECE.with(Flags::CWR));
-        if flags != Flags::SYN {
+        if !segment.flags.any(Flags::SYN) {
             return false;
         }
-        let Some(old) = self.slots.at(slot).filter(|old| old.state() == State::TimeWait) else {
+        let Some(old) = self.slots.at(slot).filter(|old| old.makes_way(segment)) else {
             return false;
         };
         // Without a listener nothing would come of it; and an application may have data to read still.
-        if !old.hot.bits.released() || self.listener(&old.path()).is_none() {
-            return false;
-        }
-        match segment.options.timestamps {
-            Some(timestamps) if old.hot.bits.timestamps() => {
-                timestamps.value.after(Seq(old.hot.ts_recent))
-            }
-            _ => segment.seq.after(old.hot.rcv_nxt),
-        }
+        old.hot.bits.released() && self.listener(&old.path()).is_some()
     }
 
     /// Processes an ICMP error that quotes a segment of ours between these two ends, with this sequence

@@ -8,16 +8,59 @@ use handoff::machine::NicEvent;
 use lro::Nanos;
 use sys::frames::FramePool;
 use sys::tcp::repair::PLACEHOLDER_SEQUENCE;
-use wire::{Headers, Seq, Tcp, VirtioNetHdr};
+use wire::{Packet, RxChecksum, Seq, VirtioNetHdr};
 
 use super::connections::Connection;
 use super::link::HeldPacket;
 use super::{HandoffLane, HostLane, is_time_wait};
-use crate::lane::deliver;
+use crate::lane::{checksum_of, deliver};
 use crate::peers::{Peers, Whose};
 use crate::port::{Host, RxFrame, Wire};
-use crate::steer::{self, Entry, Phase};
+use crate::steer::{self, Entry, Phase, Subject};
 use crate::wire_queue::WireQueue;
+
+/// A packet from the wire that is looked up.
+#[derive(Clone, Copy)]
+struct Inbound<'a> {
+    bytes: &'a [u8],
+    /// The bytes behind `bytes`, of a super-packet.
+    rest: &'a [u8],
+    vnet: VirtioNetHdr,
+    maybe_partial: bool,
+}
+
+impl<'a> Inbound<'a> {
+    #[inline]
+    fn new<W: Wire>(received: &RxFrame, queue: &'a WireQueue<W>) -> Self {
+        Inbound {
+            bytes: queue.pool.bytes(&received.frame),
+            rest: queue.overflow(received),
+            vnet: received.vnet,
+            maybe_partial: received.maybe_partial,
+        }
+    }
+
+    /// The copy that waits.
+    fn held(&self) -> HeldPacket {
+        let Inbound { bytes, rest, vnet, maybe_partial } = *self;
+        let vnet = if maybe_partial { deliver::partial(bytes) } else { vnet };
+        HeldPacket { vnet, bytes: [bytes, rest].concat() }
+    }
+
+    /// Returns true for a TCP segment whose checksum is right and that `is_valid` accepts.
+    fn is_segment(&self, is_valid: impl FnOnce(&tcp::Segment<'_>) -> bool) -> bool {
+        let Inbound { bytes, rest, ref vnet, maybe_partial } = *self;
+        let Some(Packet::Tcp(packet)) = steer::parse(bytes, rest) else { return false };
+        let is_right = match checksum_of(vnet, maybe_partial) {
+            RxChecksum::Verified => true,
+            RxChecksum::Unverified => packet.checksum_ok(&[rest]),
+            RxChecksum::MaybePartial => {
+                packet.checksum_ok(&[rest]) || wire::partial_checksum(bytes).is_some()
+            }
+        };
+        is_right && is_valid(&tcp::Segment::new(&packet.tcp(), &[packet.payload(), rest]))
+    }
+}
 
 /// Whose a packet is.
 enum Found {
@@ -44,20 +87,18 @@ impl HandoffLane {
 
     /// Whose a packet is. `peers` are asked whether others of its connection are on their way to another worker.
     #[inline]
-    fn find(&self, bytes: &[u8], rest: &[u8], peers: Option<&Peers>) -> Found {
-        let found = match steer::key_of(bytes) {
-            Some(key) => self.lookup.find(&key),
-            None => self.find_uncommon(bytes, rest),
-        };
-        found.map_or(Found::Host, |found| self.whose(&found, bytes, peers))
+    fn find(&self, packet: &Inbound<'_>, peers: Option<&Peers>) -> Found {
+        let Some(subject) = Subject::of(packet.bytes, packet.rest) else { return Found::Host };
+        let found = self.lookup.find(subject.key());
+        found.map_or(Found::Host, |found| self.whose(&found, (&subject, packet), peers))
     }
 
-    /// The entry of a packet whose headers are not plain.
-    fn find_uncommon(&self, bytes: &[u8], rest: &[u8]) -> Option<Entry> {
-        self.lookup.find_path(&steer::uncommon_path_of(bytes, rest)?)
-    }
-
-    fn whose(&self, found: &Entry, bytes: &[u8], peers: Option<&Peers>) -> Found {
+    fn whose(
+        &self,
+        found: &Entry,
+        (subject, packet): (&Subject, &Inbound<'_>),
+        peers: Option<&Peers>,
+    ) -> Found {
         let app = self.lane.app();
         let Entry { worker, phase, .. } = *found;
         if worker != app.worker as usize {
@@ -70,15 +111,41 @@ impl HandoffLane {
         // The kernel runs one that the agent has not spoken of yet, and one that has left.
         let Some(number) = app.all.by_place(found.place) else { return Found::Host };
         match app.all.get(number) {
-            Some(connection) if steer::is_syn(bytes) && self.is_over(connection) => {
+            Some(connection) if subject.opens() && self.is_followed(connection, packet) => {
                 Found::Over(number)
             }
-            Some(connection) if connection.side.is_settled() => match steer::is_urgent(bytes) {
-                true => Found::Urgent(number),
-                false => Found::Engine,
-            },
+            Some(connection) if connection.side.is_settled() => {
+                match subject.is_urgent() && self.takes(connection, packet) {
+                    true => Found::Urgent(number),
+                    false => Found::Engine,
+                }
+            }
             _ => Found::Held(number),
         }
+    }
+
+    /// Returns true if both ends have closed the connection, and the packet is a SYN that may open the next one.
+    #[cold]
+    fn is_followed(&self, connection: &Connection, packet: &Inbound<'_>) -> bool {
+        self.is_over(connection) && self.engine_says(connection, packet, tcp::Connection::makes_way)
+    }
+
+    /// Returns true if the packet is a segment that the connection's peer can have sent. Another one is for the engine to
+    /// drop: it must not end the connection's stay at the NIC.
+    #[cold]
+    fn takes(&self, connection: &Connection, packet: &Inbound<'_>) -> bool {
+        self.engine_says(connection, packet, tcp::Connection::accepts)
+    }
+
+    fn engine_says(
+        &self,
+        connection: &Connection,
+        packet: &Inbound<'_>,
+        is_valid: fn(&tcp::Connection, &tcp::Segment<'_>) -> bool,
+    ) -> bool {
+        let id = connection.engine.as_ref().map(|running| running.id);
+        let engine = id.and_then(|id| self.lane.stack().connection(id));
+        engine.is_some_and(|engine| packet.is_segment(|segment| is_valid(engine, segment)))
     }
 
     /// Whether both ends have closed, and it is remembered alone.
@@ -98,8 +165,7 @@ impl HandoffLane {
         now: Nanos,
     ) {
         let is_hosts = |received: &RxFrame| {
-            let bytes = queue.pool.bytes(&received.frame);
-            matches!(self.find(bytes, queue.overflow(received), peers.as_ref()), Found::Host)
+            matches!(self.find(&Inbound::new(received, queue), peers.as_ref()), Found::Host)
         };
         let first = batch.iter().position(|received| !is_hosts(received));
         // Most often none is the NIC's: those stay where they are.
@@ -112,9 +178,9 @@ impl HandoffLane {
         }
         for _ in 0..left {
             let Some(received) = batch.pop_front() else { break };
-            let bytes = queue.pool.bytes(&received.frame);
-            let rest = queue.overflow(&received);
-            match self.find(bytes, rest, peers.as_ref()) {
+            let inbound = Inbound::new(&received, queue);
+            let Inbound { bytes, rest, .. } = inbound;
+            match self.find(&inbound, peers.as_ref()) {
                 Found::Host => batch.push_back(received),
                 Found::Engine => self.batch.push_back(received),
                 Found::Over(number) => {
@@ -123,7 +189,7 @@ impl HandoffLane {
                     batch.push_back(received);
                 }
                 found @ (Found::Held(number) | Found::Urgent(number)) => {
-                    let packet = held((received.vnet, received.maybe_partial), bytes, rest);
+                    let packet = inbound.held();
                     queue.pool.free(received.frame);
                     if let Found::Urgent(_) = found {
                         // What came before is the engine's.
@@ -180,11 +246,12 @@ impl HandoffLane {
         mut host: Option<&mut HostLane<H>>,
         now: Nanos,
     ) -> Option<usize> {
-        match self.find(bytes, &[], None) {
+        let inbound = Inbound { bytes, rest: &[], vnet, maybe_partial };
+        match self.find(&inbound, None) {
             Found::Other { worker, .. } => return Some(worker),
             Found::Engine => self.lane.take(pool, (&vnet, maybe_partial), bytes, now),
             found @ (Found::Held(number) | Found::Urgent(number)) => {
-                let packet = held((vnet, maybe_partial), bytes, &[]);
+                let packet = inbound.held();
                 if let Found::Urgent(_) = found {
                     self.give_back_urgent(number, pool, &mut host, now);
                 }
@@ -205,7 +272,11 @@ impl HandoffLane {
     /// Whether the kernel is not to say this, which it sends by this worker's queue: the NIC has the connection.
     #[inline]
     pub(crate) fn silences(&mut self, bytes: &[u8], peers: &mut Option<Peers>) -> bool {
-        let found = steer::key_of(bytes).and_then(|key| self.lookup.find(&key.reversed()));
+        // An ICMP error of the kernel's is about a packet that the kernel has seen.
+        let found = match Subject::of(bytes, &[]) {
+            Some(Subject::Segment { key, .. }) => self.lookup.find(&key.reversed()),
+            Some(Subject::Error { .. }) | None => None,
+        };
         let Some(found) = found.filter(|found| !found.phase.has_left()) else { return false };
         let Some(said) = Said::read(bytes) else { return found.phase == Phase::Nic };
         if !said.is_placeholders {
@@ -233,12 +304,6 @@ impl HandoffLane {
     }
 }
 
-/// A packet that is to wait.
-fn held((vnet, maybe_partial): (VirtioNetHdr, bool), bytes: &[u8], rest: &[u8]) -> HeldPacket {
-    let vnet = if maybe_partial { deliver::partial(bytes) } else { vnet };
-    HeldPacket { vnet, bytes: [bytes, rest].concat() }
-}
-
 /// What the kernel sends of a connection.
 struct Said {
     seq: Seq,
@@ -251,10 +316,10 @@ impl Said {
     fn read(bytes: &[u8]) -> Option<Said> {
         /// Bytes that are in flight at once are fewer (RFC 7323, section 2.3).
         const IN_FLIGHT: u32 = 1 << 30;
-        let headers = Headers::parse(bytes).ok()?;
-        let tcp = Tcp::new(bytes.get(headers.transport_at..)?).ok()?;
+        let packet = Packet::parse(bytes).ok()?.tcp()?;
+        let tcp = packet.tcp();
         let (seq, first) = (tcp.seq(), PLACEHOLDER_SEQUENCE);
         let is_placeholders = tcp.ack() == Seq(first) && seq.0.wrapping_sub(first - 1) < IN_FLIGHT;
-        Some(Said { seq, has_payload: headers.end > headers.payload_at, is_placeholders })
+        Some(Said { seq, has_payload: packet.payload_len() > 0, is_placeholders })
     }
 }

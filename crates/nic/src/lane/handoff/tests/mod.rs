@@ -6,6 +6,7 @@
 mod application;
 mod crowd;
 mod echo;
+mod forged;
 mod nic;
 mod tcpip;
 mod world;
