@@ -34,7 +34,7 @@ pub(crate) fn expected<L: Link>(
     bytes: &[u8],
     known: RxChecksum,
 ) -> Option<Expected> {
-    if !flow.is_holding() || known == RxChecksum::MaybePartial {
+    if !flow.is_holding() {
         return None;
     }
     if L::LEN == 0 {
@@ -142,7 +142,15 @@ fn compare<const IP: usize, const TCP: usize, const HEADER: usize>(
     if !ipv6 && !ipv4_checksum_ok::<IP, HEADER>(new) {
         return None;
     }
-    if known == RxChecksum::Unverified && !tcp_checksum_ok::<IP, TCP>(&bytes[..end]) {
+    let is_right = match known {
+        RxChecksum::Verified => true,
+        RxChecksum::Unverified => tcp_checksum_ok::<IP, TCP>(&bytes[..end]),
+        RxChecksum::MaybePartial => {
+            tcp_checksum_is_partial::<IP, TCP, HEADER>(new, end)
+                || tcp_checksum_ok::<IP, TCP>(&bytes[..end])
+        }
+    };
+    if !is_right {
         return None;
     }
     let id = if ipv6 { 0 } else { be16(new, ip + 4) };
@@ -161,10 +169,32 @@ fn ipv4_checksum_ok<const IP: usize, const N: usize>(bytes: &[u8; N]) -> bool {
     sum.is_multiple_of(0xffff)
 }
 
+/// Returns true if the checksum field holds the pseudo-header's sum alone, as a kernel on this machine leaves it. The
+/// packet ends at `end`.
+#[inline(always)]
+fn tcp_checksum_is_partial<const IP: usize, const TCP: usize, const HEADER: usize>(
+    header: &[u8; HEADER],
+    end: usize,
+) -> bool {
+    let addresses_at = addresses_at::<IP, TCP>();
+    let words = (addresses_at..TCP).step_by(4).map(|at| u64::from(be32(header, at)));
+    let len = (end - TCP) as u16;
+    let sum = words.sum::<u64>() + u64::from(protocol::TCP) + u64::from(len);
+    // Both are 0 for no packet, and otherwise equal if they are the same modulo 0xFFFF.
+    let field = be16(header, TCP + 16);
+    field != 0 && (sum - 1) % 0xffff + 1 == u64::from(field)
+}
+
+/// Offset of the addresses in the IP header, which end where TCP begins.
+#[inline(always)]
+const fn addresses_at<const IP: usize, const TCP: usize>() -> usize {
+    if TCP != IP + IPV4_MIN_LEN { TCP - 32 } else { TCP - 8 }
+}
+
 /// Addresses, ports and payload lie side by side.
 #[inline(always)]
 fn tcp_checksum_ok<const IP: usize, const TCP: usize>(packet: &[u8]) -> bool {
-    let addresses_at = if TCP != IP + IPV4_MIN_LEN { TCP - 32 } else { TCP - 8 };
+    let addresses_at = addresses_at::<IP, TCP>();
     let len = (packet.len() - TCP) as u16;
     let rest = Sum::default().plus_word(protocol::TCP.into()).plus_word(len);
     checksum::sum_payload(&packet[addresses_at..]).plus(rest).fold() == 0xffff

@@ -149,3 +149,22 @@ fn the_fewest_bytes_that_are_quoted_name_the_flow() {
     let Packet::Icmp(message) = Packet::parse(&frame).unwrap() else { panic!("ICMP") };
     assert_eq!(message.error().unwrap().quoted.seq, Seq(9));
 }
+
+/// A kernel leaves the CRC32c of SCTP to a card as 0 (`sctp_packet_pack` in Linux), and no other value.
+#[test]
+fn an_sctp_checksum_of_zero_is_partial() {
+    let packet = testkit::sctp::packet(&[testkit::sctp::chunk(0, 100)]);
+    for builder in
+        [PacketBuilder::ip4(132), PacketBuilder::ip6(132), PacketBuilder::ip4(132).vlan(7)]
+    {
+        let whole = builder.clone().payload(&packet).build();
+        assert_eq!(wire::partial_checksum(&whole), None);
+        let mut zero = packet.clone();
+        zero[8..12].fill(0);
+        let frame = builder.clone().payload(&zero).build();
+        let start = frame.len() - packet.len();
+        assert_eq!(wire::partial_checksum(&frame), Some((start as u16, 8)));
+        let short = builder.payload(&zero[..11]).build();
+        assert_eq!(wire::partial_checksum(&short), None);
+    }
+}

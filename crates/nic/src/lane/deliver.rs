@@ -12,6 +12,9 @@ use super::payload;
 use crate::counters::HostCounters;
 use crate::port::{AggregateKind, CuttingHost, Delivered, Delivery, Host, Refused, RxFrame};
 
+/// Offset of the checksum in SCTP's header (RFC 9260 section 3.1): those of TCP and UDP are others.
+const SCTP_CHECKSUM: u16 = 8;
+
 /// How soon to offer again what the host did not take.
 const RETRY_AFTER: Nanos = 1_000_000;
 
@@ -113,8 +116,25 @@ impl<'a, H: Host> ToHost<'a, H> {
             true => partial(self.pool.bytes(&received.frame)),
             false => received.vnet,
         };
+        if vnet.needs_csum && vnet.csum_offset == SCTP_CHECKSUM {
+            return self.frame_with_crc(received, &vnet);
+        }
         self.scratch.frames.push(received.frame);
         self.deliver(vnet, &[], &[]);
+    }
+
+    /// Delivers an SCTP packet whose checksum its sender left to a card. No header of a host port tells a CRC32c from an
+    /// Internet checksum: the kernel would complete it as the latter where it forwards the packet (`skb_checksum_help`).
+    #[cold]
+    fn frame_with_crc(&mut self, received: RxFrame, vnet: &VirtioNetHdr) {
+        let mut packet = std::mem::take(&mut self.scratch.joined);
+        packet.clear();
+        packet.extend_from_slice(self.pool.bytes(&received.frame));
+        self.pool.free(received.frame);
+        // Its headers were parsed, and have room for the checksum.
+        let _ = gso::complete_checksum(&mut packet, vnet);
+        self.deliver(VirtioNetHdr::default(), &packet, &[]);
+        self.scratch.joined = packet;
     }
 
     /// Delivers a super-packet that arrived as one: the part in its frame, and the rest.

@@ -3,6 +3,7 @@
 pub(crate) mod bridge;
 mod held;
 pub(crate) mod host;
+mod local;
 mod packet;
 mod wire;
 mod xdp;

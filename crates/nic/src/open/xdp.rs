@@ -7,6 +7,7 @@ use sys::interface::Interface;
 use sys::xdp::{Redirect, XdpSocket};
 
 use super::LINK_OVERHEAD;
+use super::local::has_local_senders;
 use crate::config::{Config, XdpMode, ZeroCopy};
 use crate::error::Error;
 use crate::port::xdp::XdpWire;
@@ -136,7 +137,5 @@ fn port(
     let xdp = |why: String| Error::Xdp { name: info.name.clone(), why };
     let socket = XdpSocket::open(info.index, queue, pool, rings).map_err(|e| xdp(e.to_string()))?;
     redirect.set(&socket).map_err(|error| xdp(error.to_string()))?;
-    // Frames of a veth, or of a bridge, come from a kernel on this machine, perhaps with partial checksums; a
-    // card has no kind.
-    Ok(XdpWire::new(socket, pool, info.kind.is_some()))
+    Ok(XdpWire::new(socket, pool, has_local_senders(info)))
 }
