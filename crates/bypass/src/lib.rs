@@ -16,6 +16,7 @@
 //! | `vfork` | children that have this process's memory, and descriptors of their own |
 //! | `session` | each wharf: its socket, its memory, its rings of commands; which there are |
 //! | `lock` | a lock that knows its thread |
+//! | `timeout` | how long the library waits for wharf, and what comes then |
 //! | `cancel` | threads that are cancelled |
 //! | `policy` | by which policy connections are offered |
 //! | `build` | of which build the library is |
@@ -44,5 +45,6 @@ mod real;
 mod session;
 mod sharers;
 mod table;
+mod timeout;
 mod trap;
 mod vfork;

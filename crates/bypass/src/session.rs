@@ -1,29 +1,41 @@
 //! wharf, as this process has it: its Unix socket, its memory, and the rings of commands. There may be several: a NIC each.
 
+mod hello;
 mod nics;
 mod numbers;
 mod told;
 
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use handoff::command::{NicCommand, OsCommand};
 use handoff::policy::Policy;
 use handoff::ring::command::{Consumer, Producer};
 use handoff::ring::{Doorbell, Sleepers};
 use handoff::session::status::{Place, Status};
-use handoff::session::{Area, MESSAGE_LEN, Message, Shared, Welcome};
+use handoff::session::{Area, Message, Request, Shared, Welcome};
 use handoff::{Cid, RestoreReason};
 use libc::c_int;
 
 pub(crate) use self::nics::{
-    all, all_so_far, are_any, are_several, generation, has_supervisor, is_wanted, lacks_any, look,
-    look_alive, look_for_more, may_have_asked_since, picks, sleep, splices,
+    all, all_so_far, are_any, are_several, generation, has_supervisor, is_beginning, is_wanted,
+    lacks_any, look, look_alive, look_for_more, may_have_asked_since, picks, sleep, splices,
 };
 use self::numbers::Numbers;
 use crate::lock::Lock;
 use crate::own::{self, Own};
 use crate::policy::Policies;
-use crate::{names, os, vfork};
+use crate::{names, os, timeout, vfork};
+
+/// Which calls wait for wharf, until it has answered all offers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub(crate) enum Patience {
+    All = 0,
+    /// Not those that may say "not yet".
+    Slow = 1,
+    /// None, and nothing is offered.
+    Silent = 2,
+}
 
 /// See the module's documentation. It lives as long as the process, or until that forks.
 pub(crate) struct Session {
@@ -50,6 +62,8 @@ pub(crate) struct Session {
     next_look: AtomicU64,
     /// Connections that were offered.
     offers: AtomicU64,
+    /// How wharf has kept calls waiting that it has not answered since: a [`Patience`].
+    patience: AtomicU8,
     /// When wharf was found to be gone; 0 before.
     dead_since: AtomicU64,
     /// Nobody puts connections back any more.
@@ -66,6 +80,8 @@ struct Worker {
     bell: Own,
     to_nic: Lock<Producer<'static>>,
     to_app: Lock<Consumer<'static>>,
+    /// Commands that were pushed when the ring stayed full for as long as a call waits, and one more; 0 before.
+    full_at: AtomicU64,
 }
 
 impl Worker {
@@ -77,9 +93,8 @@ impl Worker {
     }
 }
 
-/// How often it is tried to tell the NIC something, whose ring is full: some times at once, as it reads soon, and later with
-/// a pause in between, for a second and more, as others may have its CPU.
-const COMMAND_TURNS: u32 = 11_000;
+/// How often it is tried at once to tell the NIC something, whose ring is full, as it reads soon; and then with a pause in
+/// between, as others may have its CPU.
 const TURNS_AT_ONCE: u32 = 1_000;
 const PAUSE: u32 = 100_000;
 /// Connections that are on their way to the NIC at a time: each stands still until those before it have moved.
@@ -113,35 +128,7 @@ pub(crate) fn forget() {
 }
 
 impl Session {
-    /// With the wharf at this address, as that of this place in the list of NICs.
-    fn begin(address: &[u8], place: usize, policy: Option<Policy>) -> Option<&'static Session> {
-        let socket = Own::new(os::connect(address)?);
-        // Only root can put a file into the directory of the others.
-        let is_trusted = address[0] != b'@' || os::is_trusted(socket.fd());
-        let session = is_trusted.then(|| Session::on(socket, place, policy)).flatten();
-        let session = session.and_then(os::keep);
-        if session.is_none() {
-            socket.close();
-        }
-        session
-    }
-
-    fn on(socket: Own, place: usize, policy: Option<Policy>) -> Option<Session> {
-        os::send(socket.fd(), &Message::Hello.encode(), None).ok()?;
-        let mut bytes = [0; MESSAGE_LEN];
-        let received = os::receive(socket.fd(), &mut bytes).ok()?;
-        let session = match Message::decode(&bytes[..received.len]) {
-            Ok(Message::Welcome(welcome)) => {
-                Session::by(welcome, socket, received.descriptors(), (place, policy))
-            }
-            _ => None,
-        };
-        if session.is_none() {
-            received.descriptors().iter().copied().for_each(os::close);
-        }
-        session
-    }
-
+    /// By what wharf has answered to Hello.
     fn by(
         Welcome { layout, interface }: Welcome,
         socket: Own,
@@ -167,6 +154,7 @@ impl Session {
                 bell: Own::new(doorbells[number]),
                 to_nic: Lock::new(Producer::new(to_nic)),
                 to_app: Lock::new(Consumer::new(to_app)),
+                full_at: AtomicU64::new(0),
             })
         };
         let workers = os::keep_each(doorbells.len(), worker)?;
@@ -184,6 +172,7 @@ impl Session {
             is_ending: AtomicBool::new(false),
             next_look: AtomicU64::new(0),
             offers: AtomicU64::new(0),
+            patience: AtomicU8::new(Patience::All as u8),
             dead_since: AtomicU64::new(0),
             is_lost: AtomicBool::new(false),
             policies: Policies::new(policy),
@@ -209,8 +198,34 @@ impl Session {
 
     /// The program has closed the connection.
     pub(crate) fn close(&self, cid: Cid) {
-        // wharf that has ended has forgotten it.
-        let _ = os::send(self.socket.fd(), &Message::Close(cid).encode(), None);
+        self.request(cid, Request::Close);
+    }
+
+    /// Asks for something of a connection. Returns whether wharf hears of it: one that has ended has given all back. Where the
+    /// queue of messages has no room, as wharf does not read, it finds the request in the memory.
+    fn request(&self, cid: Cid, request: Request) -> bool {
+        let message = match request {
+            Request::Restore(reason) => Message::Restore(cid, reason),
+            Request::Close => Message::Close(cid),
+        };
+        self.say(message, || {
+            self.area(cid).into_iter().for_each(|area| area.requests().note(request));
+        })
+    }
+
+    /// Says something, or notes it by `note`.
+    fn say(&self, message: Message, note: impl FnOnce()) -> bool {
+        let send = || os::send(self.socket.fd(), &message.encode(), None);
+        match send() {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                note();
+                self.shared.unheard().fetch_add(1, Ordering::AcqRel);
+                // wharf looks there when it has read all messages. If it has just done so, this one has it look again.
+                let _ = send();
+                true
+            }
+            said => said.is_ok(),
+        }
     }
 
     /// The number of a connection that was closed is free when wharf has done with it.
@@ -257,8 +272,37 @@ impl Session {
 
     /// Whether so many connections wait for an answer that no more are offered.
     pub(crate) fn has_waiting_offers(&self) -> bool {
+        self.unanswered() >= OFFERS_MAX
+    }
+
+    fn unanswered(&self) -> u64 {
         let answered = self.shared.answered().load(Ordering::Relaxed);
-        self.offers.load(Ordering::Relaxed).wrapping_sub(answered) >= OFFERS_MAX
+        self.offers.load(Ordering::Relaxed).wrapping_sub(answered)
+    }
+
+    /// A call has waited for wharf for as long as it may, or an offer was withdrawn.
+    pub(crate) fn lose_patience(&self, to: Patience) {
+        self.patience.fetch_max(to as u8, Ordering::Relaxed);
+    }
+
+    /// Which calls wait for wharf now.
+    #[inline]
+    pub(crate) fn patience(&self) -> Patience {
+        match self.patience.load(Ordering::Relaxed) {
+            0 => return Patience::All,
+            _ if self.unanswered() > 0 => {}
+            _ => self.patience.store(Patience::All as u8, Ordering::Relaxed),
+        }
+        match self.patience.load(Ordering::Relaxed) {
+            0 => Patience::All,
+            1 => Patience::Slow,
+            _ => Patience::Silent,
+        }
+    }
+
+    /// Whether nothing is offered for now, as wharf does not answer.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.patience() == Patience::Silent
     }
 
     /// Whether wharf is gone, or stopping.
@@ -297,28 +341,38 @@ impl Session {
         self.numbers.give(cid.0);
     }
 
-    /// Offers a connection. Returns whether wharf hears of it.
-    pub(crate) fn offer(&self, cid: Cid, fd: c_int) -> bool {
-        let sent = os::send(self.socket.fd(), &Message::Offer(cid).encode(), Some(fd)).is_ok();
+    /// Offers a connection whose status has this count of changes. Returns whether wharf hears of it.
+    pub(crate) fn offer(&self, (cid, count): (Cid, u16), fd: c_int) -> bool {
+        let message = Message::Offer(cid, count).encode();
+        let sent = os::send(self.socket.fd(), &message, Some(fd)).is_ok();
         self.offers.fetch_add(u64::from(sent), Ordering::Relaxed);
         sent
     }
 
     /// Wants a connection back. Returns whether wharf hears of it: one that has ended has given all back.
     pub(crate) fn restore(&self, cid: Cid, reason: RestoreReason) -> bool {
-        os::send(self.socket.fd(), &Message::Restore(cid, reason).encode(), None).is_ok()
+        self.request(cid, Request::Restore(reason))
+    }
+
+    /// Wants all connections back.
+    pub(crate) fn restore_all(&self, reason: RestoreReason) {
+        self.say(Message::RestoreAll(reason), || {
+            self.shared.wants_all_back().store(reason.code().into(), Ordering::Release);
+        });
     }
 
     /// Tells a worker, which has the command's connection; whether it hears of it. It does not if this thread is telling it
-    /// something already, and a handler of a signal has come in between. A ring that is full is waited for: a worker empties
-    /// it in each of its turns.
+    /// something already, and a handler of a signal has come in between. A ring that is full is waited for, for a while: a
+    /// worker empties it in each of its turns.
     #[must_use]
     pub(crate) fn command(&self, worker: u32, command: NicCommand) -> bool {
         let Some(Some(worker)) = self.workers.get(worker as usize) else { return false };
         let bytes = command.encode();
-        for turn in 0..COMMAND_TURNS {
+        let (mut turn, mut until) = (0, 0);
+        loop {
             let Some(mut ring) = worker.to_nic.take() else { return false };
             let is_told = ring.push(bytes).is_ok();
+            let pushed = u64::from(ring.pushed()) + 1;
             drop(ring);
             if is_told {
                 worker.ring();
@@ -329,12 +383,20 @@ impl Session {
                 return true;
             }
             worker.ring();
-            match turn {
-                ..TURNS_AT_ONCE => os::yield_now(),
-                _ => os::pause(PAUSE),
+            turn += 1;
+            if turn < TURNS_AT_ONCE {
+                os::yield_now();
+                continue;
             }
+            let now = os::now();
+            until = if until == 0 { now + timeout::CONTROL } else { until };
+            if now >= until || worker.full_at.load(Ordering::Relaxed) == pushed {
+                // Nothing was taken since another call has waited.
+                worker.full_at.store(pushed, Ordering::Relaxed);
+                return false;
+            }
+            os::pause(PAUSE);
         }
-        false
     }
 
     /// Calls `news` with the owner of each connection of which the NIC has told something. Another thread may be about it.

@@ -69,6 +69,8 @@ named! {
         Load = "load",
         /// wharf may not bind its port, by which it would be put back (`CAP_NET_BIND_SERVICE`).
         Port = "port",
+        /// wharf did not answer in time, and the application has withdrawn the offer.
+        Withdrawn = "withdrawn",
     }
 }
 
@@ -127,10 +129,11 @@ impl Refusal {
     pub fn passes(self) -> bool {
         use Refusal::{
             Buffer, CgroupBpf, Connections, Firewall, Ipsec, Load, Memory, Queue, Quota, Route,
-            State, TrafficControl,
+            State, TrafficControl, Withdrawn,
         };
         let of_host = matches!(self, Firewall | TrafficControl | Ipsec | CgroupBpf | Route);
-        of_host || matches!(self, State | Quota | Connections | Memory | Buffer | Queue | Load)
+        let of_nic = matches!(self, Connections | Memory | Buffer | Queue | Load | Withdrawn);
+        of_host || of_nic || matches!(self, State | Quota)
     }
 }
 

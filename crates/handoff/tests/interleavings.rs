@@ -7,6 +7,7 @@ use handoff::ring::atomic::{AtomicU64, Ordering};
 use handoff::ring::command::{CommandRing, Consumer, Producer};
 use handoff::ring::splice::{Notes, TakenBack, Target};
 use handoff::ring::{Doorbell, Lost, Ring, Sleepers, receive, send};
+use handoff::session::status::{self, Place, Status};
 use handoff::{Cid, Epoch};
 use loom::sync::Arc;
 use loom::thread;
@@ -338,5 +339,59 @@ fn what_was_read_before_a_ring_was_lent_is_not_moved() {
         let expected = if lent == Ok(true) { &b"han"[read.len()..] } else { b"" };
         assert_eq!(&bytes[..there], expected);
         assert!(lent == Ok(true) || read == b"ha");
+    });
+}
+
+/// wharf takes up an offer and begins to move it while the application withdraws it: one of the two happens, and never both. The
+/// number is free in the end if it was withdrawn.
+#[test]
+fn an_offer_is_withdrawn_or_moved() {
+    loom::model(|| {
+        let word = Arc::new(AtomicU64::new(0));
+        let offered = status::count(word.load(Ordering::Acquire));
+        let app = thread::spawn({
+            let word = word.clone();
+            move || {
+                // What it has seen may be old by the time that it withdraws.
+                for _ in 0..2 {
+                    let seen = word.load(Ordering::Acquire);
+                    let is_as_offered = status::count(seen) == offered;
+                    let is_offered = Status::decode(seen).place == Place::Offered;
+                    if (is_as_offered || is_offered) && status::withdraw(&word, seen) {
+                        return true;
+                    }
+                }
+                false
+            }
+        });
+        status::take_up(&word, offered);
+        let moves = status::begin_move(&word);
+        if !moves {
+            status::leave_to_kernel(&word, Status::at(Place::Os));
+        }
+        let is_withdrawn = app.join().unwrap();
+        assert_ne!(moves, is_withdrawn);
+        let place = Status::decode(word.load(Ordering::Acquire)).place;
+        assert_eq!(place, if moves { Place::Moving } else { Place::Free });
+    });
+}
+
+/// The same where wharf refuses the offer, or has found at once that it was withdrawn.
+#[test]
+fn an_offer_is_withdrawn_or_refused() {
+    loom::model(|| {
+        let word = Arc::new(AtomicU64::new(0));
+        let offered = status::count(word.load(Ordering::Acquire));
+        let app = thread::spawn({
+            let word = word.clone();
+            move || {
+                let seen = word.load(Ordering::Acquire);
+                status::count(seen) == offered && status::withdraw(&word, seen)
+            }
+        });
+        status::refuse(&word, offered, Status::at(Place::Os));
+        let is_withdrawn = app.join().unwrap();
+        let place = Status::decode(word.load(Ordering::Acquire)).place;
+        assert_eq!(place, if is_withdrawn { Place::Free } else { Place::Os });
     });
 }

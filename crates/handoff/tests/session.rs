@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use handoff::session::status::{Place, Status, Why};
 use handoff::session::{
-    ASKS, Ends, Layout, MESSAGE_LEN, Message, POLICY_MAX, Shared, VERSION, Welcome,
+    ASKS, Ends, Layout, MESSAGE_LEN, Message, POLICY_MAX, Request, Shared, VERSION, Welcome,
 };
 use handoff::{Cid, Epoch, Named, Refusal, RestoreReason, ring};
 use proptest::prelude::*;
@@ -33,7 +33,8 @@ fn messages() -> impl Strategy<Value = Message> {
         Just(Message::Hello),
         (layouts(), any::<u32>())
             .prop_map(|(layout, interface)| Message::Welcome(Welcome { layout, interface })),
-        any::<u32>().prop_map(|cid| Message::Offer(Cid(cid))),
+        (any::<u32>(), any::<u16>()).prop_map(|(cid, count)| Message::Offer(Cid(cid), count)),
+        reasons().prop_map(Message::RestoreAll),
         (any::<u32>(), reasons()).prop_map(|(cid, reason)| Message::Restore(Cid(cid), reason)),
         any::<u32>().prop_map(|cid| Message::Close(Cid(cid))),
     ]
@@ -76,7 +77,7 @@ proptest! {
     #[test]
     fn a_status_is_read_as_it_was_written(
         place in proptest::sample::select(
-            vec![Place::Free, Place::Moving, Place::Nic, Place::Os, Place::Ended]),
+            vec![Place::Free, Place::Offered, Place::Moving, Place::Nic, Place::Os, Place::Ended]),
         peer_closed: bool,
         error: u16,
         why in prop_oneof![
@@ -105,6 +106,8 @@ proptest! {
             own(shared.nic_doorbell(worker).unwrap());
             if worker == 0 {
                 own(shared.app_sleepers());
+                own(shared.unheard());
+                own(shared.wants_all_back());
                 own(shared.picks());
                 own(shared.answered());
             }
@@ -243,4 +246,25 @@ fn a_policy_is_read_as_a_whole() {
             last = change;
         }
     });
+}
+
+/// What an application notes where it cannot send it is taken once, and the connection goes back before it is closed.
+#[test]
+fn requests_are_taken_once_and_in_order() {
+    let layout = Layout { workers: 1, commands: 2, connections: 1, send: 4096, receive: 4096 };
+    let words: Vec<_> = (0..layout.words()).map(|_| AtomicU64::new(0)).collect();
+    let shared = Shared::new(layout, &words).unwrap();
+    let requests = shared.area(Cid(0)).unwrap().requests();
+    let taken = || requests.take().collect::<Vec<_>>();
+    assert_eq!(taken(), []);
+    requests.note(Request::Close);
+    for reason in RestoreReason::ALL {
+        requests.note(Request::Restore(*reason));
+    }
+    let last = *RestoreReason::ALL.last().unwrap();
+    assert_eq!(taken(), [Request::Restore(last), Request::Close]);
+    assert_eq!(taken(), []);
+    requests.note(Request::Close);
+    requests.clear();
+    assert_eq!(taken(), []);
 }

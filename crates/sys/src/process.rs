@@ -25,6 +25,8 @@ pub enum Signal {
     Kill,
     /// `SIGSTOP`: cannot be waited for.
     Stop,
+    /// `SIGCONT`: a process that was stopped goes on.
+    Continue,
 }
 
 impl Signal {
@@ -37,14 +39,23 @@ impl Signal {
             Self::Child => libc::SIGCHLD,
             Self::Kill => libc::SIGKILL,
             Self::Stop => libc::SIGSTOP,
+            Self::Continue => libc::SIGCONT,
         }
     }
 
     /// The signal with this number, if it is one of the above.
     pub fn from_number(number: i32) -> Option<Self> {
-        [Self::Interrupt, Self::Terminate, Self::HangUp, Self::Child, Self::Kill, Self::Stop]
-            .into_iter()
-            .find(|signal| signal.number() == number)
+        [
+            Self::Interrupt,
+            Self::Terminate,
+            Self::HangUp,
+            Self::Child,
+            Self::Kill,
+            Self::Stop,
+            Self::Continue,
+        ]
+        .into_iter()
+        .find(|signal| signal.number() == number)
     }
 }
 

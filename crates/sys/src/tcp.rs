@@ -236,6 +236,12 @@ pub fn reuses_address(socket: impl AsFd, was: bool) -> bool {
     }
 }
 
+/// Returns true if close(2) of the socket resets its connection: it lingers for no time (`SO_LINGER`).
+pub fn resets_at_close(socket: impl AsFd) -> bool {
+    let linger = sockopt::get::<libc::linger>(socket.as_fd(), libc::SOL_SOCKET, libc::SO_LINGER);
+    linger.is_ok_and(|linger| linger.l_onoff != 0 && linger.l_linger == 0)
+}
+
 /// Whether parts of segments are held back (`TCP_CORK`).
 ///
 /// # Errors

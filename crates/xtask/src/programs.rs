@@ -45,6 +45,7 @@ const PROGRAMS: [(&str, &str); 49] = [
     // It has the compiler's modules, too, by which a file of source runs.
     ("java", "default-jre-headless"),
     ("valgrind", "valgrind"),
+    ("strace", "strace"),
     ("tcpdump", "tcpdump"),
     ("ibv_devices", "ibverbs-utils"),
     ("rping", "rdmacm-utils"),

@@ -4,7 +4,7 @@
 use handoff::RestoreReason;
 use libc::{c_int, c_long, c_ulonglong, c_void, pid_t};
 
-use super::process::{before_fork, in_child, restore_all};
+use super::process::{before_fork, in_child};
 use crate::connection::{self, Connection, epoll};
 use crate::real::real;
 use crate::sharers;
@@ -43,12 +43,12 @@ fn before(flags: c_ulonglong, is_seen: bool) -> bool {
     match kind(flags, is_seen) {
         Kind::Own => return false,
         Kind::Unseen => {
-            restore_all(RestoreReason::Fork);
+            connection::give_all_back(RestoreReason::Fork);
             epoll::nest_all();
             return false;
         }
         Kind::Forked if has_other_numbers => {
-            restore_all(RestoreReason::Fork);
+            connection::give_all_back(RestoreReason::Fork);
             epoll::nest_all();
         }
         Kind::Forked => {}

@@ -5,6 +5,7 @@ use libc::{c_int, c_void, iovec, size_t, sockaddr, socklen_t, ssize_t};
 use super::stream::{receive_parts, send_parts};
 use crate::cancel;
 use crate::connection::{self, Connection, Parts};
+use crate::os;
 use crate::real::{kernel, real};
 use crate::vfork;
 use handoff::RestoreReason;
@@ -172,7 +173,9 @@ macro_rules! served_by_place {
                     return $plain(fd, parts, count);
                 }
                 if at == -1 {
-                    connection.restore(RestoreReason::Unserved);
+                    if !connection.try_restore(RestoreReason::Unserved) {
+                        return os::fail(libc::EAGAIN);
+                    }
                 }
                 kernel(fd, parts, count, at, flags)
             }

@@ -278,6 +278,7 @@ fn poll_in(
         let asleep = session::sleep();
         epoll::dispatch_all();
         let (ready, is_back) = look(fds, away);
+        let has_more = has_more || connection::are_any_moving();
         for ((fd, away), theirs) in fds.iter().zip(&*away).zip(&mut *theirs) {
             *theirs = pollfd { fd: if away.is_some() { -1 } else { fd.fd }, revents: 0, ..*fd };
         }
@@ -347,7 +348,11 @@ unsafe fn all_stay(fds: *const pollfd, count: nfds_t) -> Stays {
 #[inline(never)]
 fn poll_rest(fds: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> c_int {
     fds.iter().for_each(|fd| nest(fd.fd));
-    if session::look() { poll_here(fds, timeout, mask) } else { kernel_poll(fds, timeout, mask) }
+    if session::look() || connection::are_any_moving() {
+        poll_here(fds, timeout, mask)
+    } else {
+        kernel_poll(fds, timeout, mask)
+    }
 }
 
 /// # Safety

@@ -3,24 +3,18 @@
 use handoff::RestoreReason;
 use libc::{c_char, c_int, msghdr};
 
-use crate::connection::{self, Connection, epoll};
+use crate::connection::{self, epoll};
 use crate::os;
 use crate::real::real;
 use crate::session;
 use crate::sharers::{self, Number};
-use crate::table;
-use crate::vfork;
-
-/// All connections go back to the kernel.
-pub(super) fn restore_all(reason: RestoreReason) {
-    connection::all().for_each(|connection| connection.restore(reason));
-}
+use crate::{table, timeout, vfork};
 
 /// Another program is about to take the place of this one. A child that has its parent's memory, as after vfork(2), leaves
 /// that what it does not hand on.
 pub(super) fn before_exec() {
     if vfork::is_own() {
-        restore_all(RestoreReason::Exec);
+        connection::give_all_back(RestoreReason::Exec);
         epoll::before_exec();
     } else {
         inherits(|fd| !vfork::hides(fd) && os::outlives_exec(fd));
@@ -43,7 +37,7 @@ pub(super) fn inherits(gets: impl Fn(c_int) -> bool) {
 
 pub(super) extern "C" fn before_fork() {
     if vfork::is_own() {
-        epoll::before_fork(|| connection::all().for_each(Connection::share));
+        epoll::before_fork(connection::share_all);
     }
 }
 
@@ -60,12 +54,12 @@ pub(super) extern "C" fn in_child() {
 /// program does not get, this process has no more.
 fn replace(exec: impl FnOnce() -> c_int) -> c_int {
     before_exec();
-    let stays = |connection: &'static Connection| {
+    let stays = |connection: &'static connection::Connection| {
         let is_its =
             |fd: &c_int| connection::at(*fd).is_some_and(|its| std::ptr::eq(its, connection));
         table::all().filter(is_its).any(os::outlives_exec)
     };
-    let closed = |connection: &'static Connection| {
+    let closed = |connection: &'static connection::Connection| {
         let shared = connection.shared().filter(|_| !stays(connection))?;
         sharers::leave(shared).then_some(shared)
     };
@@ -110,7 +104,7 @@ pub(super) unsafe fn passes(message: *const msghdr) {
                 for at in 0..bytes / size_of::<c_int>() {
                     let fd = data.add(at).read_unaligned();
                     if let Some(connection) = connection::at(fd) {
-                        connection.restore(RestoreReason::Passed);
+                        connection.restore_within(RestoreReason::Passed, timeout::OFFER);
                     }
                     // Another process waits there from now on.
                     epoll::at(fd).into_iter().for_each(epoll::nest);

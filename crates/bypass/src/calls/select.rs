@@ -4,7 +4,7 @@ use libc::{c_int, c_short, fd_set, pollfd, sigset_t, timespec, timeval};
 
 use super::poll::{AT_ONCE, at_once, is_time, nanos, nest, poll_here, stays};
 use crate::cancel;
-use crate::connection::Stays;
+use crate::connection::{self, Stays};
 use crate::os;
 use crate::real::kernel;
 use crate::session;
@@ -164,7 +164,7 @@ unsafe fn select_here(
         return found;
     }
     sets.each(|fd, _| nest(fd));
-    if !session::look() {
+    if !session::look() && !connection::are_any_moving() {
         return kernel(Time::Given);
     }
     let mut fds = Vec::new();

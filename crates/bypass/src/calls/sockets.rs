@@ -22,7 +22,7 @@ enum Begun {
 /// A descriptor has a new connection, if it is one of TCP's: it is looked at from now on.
 #[inline(never)]
 fn begin(fd: c_int, begun: Begun) {
-    if fd < 0 || !session::look() {
+    if fd < 0 || !session::look() && !session::is_beginning() {
         return;
     }
     if !vfork::is_own() {
@@ -124,14 +124,17 @@ pub unsafe extern "C-unwind" fn connect(fd: c_int, to: *const sockaddr, len: soc
 #[inline(never)]
 unsafe fn connect_here(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
     if let Some(connection) = connection::at(fd)
-        && connection.away().is_some()
+        && connection.away_for_control().is_some()
     {
         // SAFETY: the program's promise.
         let family = unsafe { to.as_ref() }.map(|to| c_int::from(to.sa_family));
         if family != Some(libc::AF_UNSPEC) {
             return os::fail(libc::EISCONN) as c_int;
         }
-        connection.restore(handoff::RestoreReason::Unserved);
+        if !connection.try_restore(handoff::RestoreReason::Unserved) {
+            // The socket stands for a connection that is on its way.
+            return os::fail(libc::EAGAIN) as c_int;
+        }
     }
     // SAFETY: the program's call.
     let result = unsafe {

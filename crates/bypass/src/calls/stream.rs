@@ -37,7 +37,10 @@ pub(super) fn receive(
     }
     if flags & !RECV_FLAGS != 0 {
         let urgent = flags & libc::MSG_OOB != 0;
-        connection.restore(if urgent { RestoreReason::Urgent } else { RestoreReason::Unserved });
+        let reason = if urgent { RestoreReason::Urgent } else { RestoreReason::Unserved };
+        if !connection.try_restore(reason) {
+            return os::fail(libc::EAGAIN);
+        }
         if connection.has_ended() && flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
             // There is nothing of the kind, and never will be (tcp_recv_urg, inet_recv_error).
             return os::fail(if urgent { libc::EINVAL } else { libc::EAGAIN });
@@ -170,11 +173,14 @@ pub(super) fn send(
         return call.after(kernel(from, flags));
     }
     if flags & !SEND_FLAGS != 0 {
-        connection.restore(match flags {
+        let is_back = connection.try_restore(match flags {
             flags if flags & libc::MSG_OOB != 0 => RestoreReason::Urgent,
             flags if flags & libc::MSG_ZEROCOPY != 0 => RestoreReason::ZeroCopy,
             _ => RestoreReason::Unserved,
         });
+        if !is_back {
+            return os::fail(libc::EAGAIN);
+        }
     }
     let total = from.len();
     let waiting = Waiting::to_send(connection, fd, flags);

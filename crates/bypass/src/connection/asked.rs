@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use handoff::session::NICS_MAX;
 use libc::c_int;
 
-use super::{Connection, at};
+use super::{Connection, at, look_at_moving};
 use crate::lock::Lock;
 use crate::os;
 use crate::session::{self, Session};
@@ -101,10 +101,20 @@ pub(crate) fn is_due() -> bool {
     session::may_have_asked_since(DONE.load(Ordering::Relaxed))
 }
 
-/// Offers connections that wharfs have asked for. Returns whether there are more, which they do not take yet.
+/// Offers connections that wharfs have asked for, and looks at those that move. Returns whether there are more, which is to be
+/// looked at again soon.
 pub(crate) fn offer() -> bool {
+    // Both are done.
+    look_at_moving() | offer_more()
+}
+
+fn offer_more() -> bool {
     if !is_due() {
         return false;
+    }
+    if !session::are_any() && session::is_beginning() {
+        // A wharf is about to answer.
+        return true;
     }
     let (generation, picks) = (session::generation(), session::picks());
     if picks == DONE.load(Ordering::Relaxed) {
@@ -153,7 +163,7 @@ impl Connection {
         // The socket of a connection that is on its way to being one has no peer yet.
         (was_put_off || self.looked.is_over())
             && !self.is_settled()
-            && self.away().is_none()
+            && self.settled_within(0).is_none()
             && os::has_peer(self.fd())
     }
 }

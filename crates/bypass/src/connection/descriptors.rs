@@ -7,11 +7,14 @@ use handoff::command::NicControl;
 use handoff::session::status::Place;
 use libc::c_int;
 
-use super::{ABSENT, Connection, ENDING, KERNEL, OFFERING, POOL, epoll};
+use super::{ABSENT, Connection, ENDING, INHERITED, KERNEL, OFFERING, POOL, epoll};
 use crate::os::{self, Quiet};
-use crate::own;
 use crate::sharers::{self, Number};
 use crate::table::{self, Word};
+use crate::{own, timeout};
+
+/// In nanoseconds.
+const SECOND: u64 = 1_000_000_000;
 
 fn word_of(connection: &'static Connection) -> Word {
     std::ptr::from_ref(connection).cast_mut().cast()
@@ -38,8 +41,9 @@ pub(crate) fn forget_stale(fd: c_int) {
     own::lost(fd);
 }
 
-/// In the child after fork: connections as they are at the kernel.
+/// In the child after fork: connections as they are at the kernel, or are to be there.
 pub(crate) fn renew() {
+    super::transit::renew();
     super::all().for_each(Connection::inherit);
 }
 
@@ -93,7 +97,8 @@ impl Connection {
     /// close(2) of its only descriptor, while it is at the kernel: nothing else is to be done. Returns whether that is so.
     #[inline]
     pub(crate) fn close_plainly(&'static self, fd: c_int) -> bool {
-        if !self.is_plain() || self.shared.load(Ordering::Relaxed) != 0 {
+        let is_simple = self.is_plain() && !self.is_withdrawn.load(Ordering::Relaxed);
+        if !is_simple || self.shared.load(Ordering::Relaxed) != 0 {
             return false;
         }
         // A handler's call from here on is the kernel's.
@@ -123,15 +128,35 @@ impl Connection {
         }
         let linger = if is_last && self.is_away() { os::linger(fd) } else { None };
         if let Some(seconds) = linger.filter(|seconds| *seconds > 0) {
-            self.restore(RestoreReason::Unserved);
-            os::linger_until_sent(fd, seconds);
+            let most = if os::is_nonblocking(fd) { 0 } else { u64::from(seconds) * SECOND };
+            if self.restore_within(RestoreReason::Unserved, most.max(timeout::CONTROL)) {
+                os::linger_until_sent(fd, seconds);
+            }
+        }
+        if is_last {
+            self.leave_offer(fd);
         }
         Closing { connection: self, fd, resets: linger == Some(0) }
     }
 
-    /// In the child after fork, of this connection of the parent's: what the child has, at the kernel, with no lock that a
-    /// thread of the parent's holds. It is offered when the parent has it no more, unless that had it in an epoll set,
-    /// which is not known here.
+    /// The last descriptor is about to be closed: an offer that wharf does not answer is withdrawn. wharf may have the socket
+    /// then until it goes on, and so the connection ends here as close(2) would end it.
+    fn leave_offer(&'static self, fd: c_int) {
+        if let Some((at, status)) = self.settled_within(timeout::CONTROL)
+            && status.place == Place::Offered
+        {
+            self.withdraw(&at);
+            self.settled_within(0);
+        }
+        if !self.is_away() && self.is_held_by_wharf() && self.shared().is_none_or(sharers::is_alone)
+        {
+            os::end(fd, os::linger(fd) == Some(0));
+        }
+    }
+
+    /// In the child after fork, of this connection of the parent's: what the child has, at the kernel or on its way there, with
+    /// no lock that a thread of the parent's holds. It is offered when the parent has it no more, unless that had it in an
+    /// epoll set, which is not known here.
     fn inherit(&self) {
         let has_sets = !self.slots.are_empty();
         let was_settled = self.is_settled.load(Ordering::Relaxed);
@@ -140,6 +165,8 @@ impl Connection {
         self.control.renew();
         self.owed.store(0, Ordering::Relaxed);
         self.calls.store(0, Ordering::Relaxed);
+        let is_inherited = self.is_inherited();
+        self.forgets_move();
         self.reset();
         self.shared.store(Number::word(shared), Ordering::Release);
         if let Some(number) = shared {
@@ -147,6 +174,12 @@ impl Connection {
         }
         let stays = shared.is_none() || has_sets || was_settled;
         self.is_settled.store(stays, Ordering::Relaxed);
+        if is_inherited {
+            self.state.store(INHERITED, Ordering::Release);
+            // Threads that wait look whether it has arrived, also where the child has no session.
+            self.awaits_move();
+            return;
+        }
         self.set_stay();
     }
 }
@@ -191,18 +224,24 @@ impl Connection {
             os::yield_now();
         }
         self.worth.ends(self.carried());
-        while let Some(at) = self.away() {
+        let settled = self.settled_within(timeout::CONTROL);
+        if let Some((at, status)) = settled.filter(|(at, _)| at.is_own) {
             self.take_all_back();
-            if self.look(&at) == Place::Nic && !self.control(&at, end) {
-                // It cannot be told: the kernel ends it, which has it then.
-                self.restore(RestoreReason::Unserved);
-                continue;
+            let is_told = match status.place {
+                // The child has it still.
+                _ if self.is_forked_away.load(Ordering::SeqCst) => false,
+                Place::Nic => self.control(&at, end),
+                place => place == Place::Ended,
+            };
+            if !is_told {
+                // The kernel ends it, when wharf puts it back: that has the last descriptor then.
+                at.session.restore(at.cid, RestoreReason::Unserved);
             }
             at.session.close(at.cid);
             self.slots.are_back();
             self.leave_number(&at);
-            break;
         }
+        self.awaits_no_move();
         self.slots.clear();
         self.shared().map(sharers::leave);
         self.generation.fetch_add(1, Ordering::SeqCst);

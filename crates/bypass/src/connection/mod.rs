@@ -4,6 +4,7 @@ pub(crate) mod asked;
 mod descriptors;
 pub(crate) mod epoll;
 mod info;
+mod inherited;
 mod kept;
 mod limits;
 mod moves;
@@ -14,6 +15,7 @@ mod ready;
 mod receive;
 mod send;
 mod splice;
+mod transit;
 mod way;
 mod worth;
 
@@ -21,12 +23,15 @@ use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering,
 };
 
+use handoff::RestoreReason;
 use handoff::command::{NicControl, nic};
+use handoff::session::status::Place;
 use libc::c_int;
 
 use self::asked::{Looked, Times};
 pub(crate) use self::descriptors::{forget_stale, insert, renew};
 use self::epoll::Slots;
+pub(crate) use self::inherited::{give_all_back, share_all};
 use self::limits::Limits;
 pub(crate) use self::parts::Parts;
 pub(crate) use self::patience::{Patience, Waiting};
@@ -34,19 +39,22 @@ use self::place::AtNic;
 pub(crate) use self::receive::{Receiving, Sink, Take};
 pub(crate) use self::send::{Lay, Source};
 use self::splice::Splices;
+pub(crate) use self::transit::{are_any_moving, look_at_moving};
 use self::worth::Worth;
 use crate::lock::Lock;
 use crate::os;
 use crate::pool::{Pool, Pooled};
 use crate::session::Session;
 use crate::table::{self, Word};
-use crate::vfork;
+use crate::{timeout, vfork};
 
-/// No connection; at the kernel; offered, or at the NIC; on its way back to being the kernel's.
+/// No connection; at the kernel; offered, or at the NIC; on its way back to being the kernel's; at the NIC in the process
+/// whose child this is, which has asked it back.
 const ABSENT: u32 = 0;
 const KERNEL: u32 = 1;
 const AWAY: u32 = 2;
 const RETURNING: u32 = 3;
+const INHERITED: u32 = 4;
 
 /// In `calls`: it is about to be offered, and no call begins.
 const OFFERING: u32 = 1 << 31;
@@ -81,6 +89,14 @@ pub(crate) struct Connection {
     session: AtomicPtr<Session>,
     /// Changes of the status when it was offered: until there are more, wharf has not looked at it.
     changes: AtomicU32,
+    /// When it was offered.
+    offered_at: AtomicU64,
+    /// wharf may have its socket, as it has not answered an offer that was withdrawn.
+    is_withdrawn: AtomicBool,
+    /// A child has it, too, and it is not back yet.
+    is_forked_away: AtomicBool,
+    /// A thread that waits looks whether it has arrived: see [`transit`].
+    is_awaited: AtomicBool,
     received: AtomicU64,
     sent: AtomicU64,
     since: AtomicU64,
@@ -209,6 +225,10 @@ impl Pooled for Connection {
             cid: AtomicU32::new(0),
             session: AtomicPtr::new(std::ptr::null_mut()),
             changes: AtomicU32::new(0),
+            offered_at: AtomicU64::new(0),
+            is_withdrawn: AtomicBool::new(false),
+            is_forked_away: AtomicBool::new(false),
+            is_awaited: AtomicBool::new(false),
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             since: AtomicU64::new(0),
@@ -276,6 +296,9 @@ impl Connection {
         self.is_told.store(false, Ordering::Relaxed);
         self.late.store(0, Ordering::Relaxed);
         self.untold.store(0, Ordering::Relaxed);
+        self.is_withdrawn.store(false, Ordering::Relaxed);
+        self.is_forked_away.store(false, Ordering::Relaxed);
+        self.awaits_no_move();
         self.limits.begin();
         self.slots.clear();
         self.splices.clear();
@@ -407,10 +430,19 @@ impl Connection {
     /// Tells the NIC of an option that the socket has now. One that does not hear of it has it from the socket when the
     /// connection has been back at the kernel.
     pub(crate) fn tell(&'static self, cmd: NicControl) {
-        if let Some(at) = self.away()
-            && !self.control(&at, cmd)
+        if let Some(at) = self.is_away().then(|| self.nic()).flatten()
+            && self.look(&at) == Place::Offered
         {
-            self.restore(handoff::RestoreReason::Unserved);
+            // The kernel has it, and it is taken out with what the socket has by then.
+            return;
+        }
+        let Some((at, status)) = self.settled_within(timeout::CONTROL) else { return };
+        let is_told = match status.place {
+            Place::Nic => self.control(&at, cmd),
+            place => matches!(place, Place::Ended | Place::Offered),
+        };
+        if !is_told {
+            self.ask_back(&at, RestoreReason::Unserved);
         }
     }
 }

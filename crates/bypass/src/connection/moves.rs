@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use handoff::policy::Seen;
-use handoff::session::status::{self, Place, Why};
+use handoff::session::status::{self, Place, Status, Why};
 use handoff::{Refusal, RestoreReason};
 use libc::c_int;
 
@@ -18,7 +18,7 @@ use super::{
 use crate::os::{self, Quiet};
 use crate::session::{self, Session};
 use crate::sharers::{self, Number};
-use crate::vfork;
+use crate::{timeout, vfork};
 
 /// How long a connection stays at the kernel at least, in nanoseconds, that came back for a reason that passes: twice as
 /// long each time, so many times.
@@ -57,6 +57,9 @@ impl Connection {
             return;
         }
         if !session::look() {
+            if session::is_beginning() {
+                self.put_off();
+            }
             return;
         }
         epoll::keep_up();
@@ -154,18 +157,25 @@ impl Connection {
         self.cid.store(cid.0, Ordering::Release);
         self.session.store(std::ptr::from_ref(session).cast_mut(), Ordering::Release);
         self.changes.store(before.into(), Ordering::Release);
+        self.offered_at.store(os::now(), Ordering::Relaxed);
+        area.requests().clear();
         self.offers.fetch_add(1, Ordering::AcqRel);
         OFFERS.fetch_add(1, Ordering::AcqRel);
         self.limits.read(fd);
         area.unsent_most().store(self.limits.unsent().into(), Ordering::Relaxed);
-        if epoll::from_kernel(self, session) && session.offer(cid, fd) {
+        let is_ready = epoll::from_kernel(self, session);
+        if is_ready && session.offer((cid, before), fd) {
             self.state.store(AWAY, Ordering::Release);
             epoll::offered(self);
             return;
         }
+        // Another wharf may take it, or this one when it reads its messages.
+        let is_full = is_ready && os::errno() == libc::EAGAIN;
+        if is_full {
+            self.rest_for_lack();
+        }
         epoll::to_kernel(self);
-        // Another wharf may take it.
-        self.is_settled.store(session.looks_alive(), Ordering::Relaxed);
+        self.is_settled.store(session.looks_alive() && !is_full, Ordering::Relaxed);
         self.set_stay();
         session.give_number(cid);
     }
@@ -204,10 +214,26 @@ impl Connection {
         // What was asked of all while the NIC had it, it has done.
         self.looked.set(&Times::now());
         self.nic.store(0, Ordering::Relaxed);
-        self.return_number(at, 0);
+        // wharf has the number of an offer that was withdrawn until it has seen that.
+        let is_withdrawn = why == Some(Why::Refused(Refusal::Withdrawn));
+        self.is_withdrawn.store(is_withdrawn, Ordering::Relaxed);
+        self.is_forked_away.store(false, Ordering::Relaxed);
+        self.return_number(at, if is_withdrawn { LEFT } else { 0 });
         os::set_errno(errno);
         self.set_stay();
+        self.awaits_no_move();
         self.state.store(KERNEL, Ordering::Release);
+    }
+
+    /// Whether wharf may have the socket of an offer that was withdrawn, so that it does not end with the program's last
+    /// descriptor.
+    pub(super) fn is_held_by_wharf(&self) -> bool {
+        if !self.is_withdrawn.load(Ordering::Relaxed) {
+            return false;
+        }
+        let withdrawn = Some(Why::Refused(Refusal::Withdrawn));
+        let status = |at: AtNic| Status::decode(at.area.status().load(Ordering::Acquire));
+        self.nic().is_some_and(|at| status(at).why == withdrawn)
     }
 
     /// The number is another connection's to have, once no thread is in the middle of writing to its ring, from which
@@ -264,15 +290,38 @@ impl Connection {
         }
     }
 
-    /// Has the connection back at the kernel, for good, however long that takes.
+    /// Has the connection back at the kernel, for good: however long that takes if its descriptor blocks, and else when wharf
+    /// comes to that.
     pub(crate) fn restore(&'static self, reason: RestoreReason) {
+        self.try_restore(reason);
+    }
+
+    /// The same. Returns whether it is there, or over.
+    pub(crate) fn try_restore(&'static self, reason: RestoreReason) -> bool {
+        self.is_settled.store(true, Ordering::SeqCst);
+        self.wait_for_offer();
+        let blocks = self.is_away() && !self.is_nonblocking(self.fd());
+        self.restore_within(reason, if blocks { u64::MAX } else { timeout::CONTROL })
+    }
+
+    /// The same, where it is waited for so many nanoseconds at most.
+    pub(crate) fn restore_within(&'static self, reason: RestoreReason, most: u64) -> bool {
         self.is_settled.store(true, Ordering::SeqCst);
         // A thread that offers it either has seen that, or is seen here.
         self.wait_for_offer();
-        self.give_back(reason);
+        let is_back = self.give_back(reason, os::now().saturating_add(most));
         if self.state.load(Ordering::Acquire) == KERNEL {
             self.set_stay();
         }
+        is_back
+    }
+
+    /// Asks for the connection, for good, and does not wait for it.
+    pub(super) fn ask_back(&'static self, at: &AtNic, reason: RestoreReason) {
+        if at.is_own && !self.is_settled.swap(true, Ordering::SeqCst) {
+            at.session.restore(at.cid, reason);
+        }
+        self.awaits_move();
     }
 
     /// Another program is about to have the connection, which is the kernel's from now on.
@@ -289,10 +338,11 @@ impl Connection {
     fn give_of_parent(&'static self) {
         self.is_settled.store(true, Ordering::SeqCst);
         self.wait_for_offer();
-        let (mut asked, mut pauses) = (false, 0_u32);
+        let (mut asked, mut pauses, until) = (false, 0_u32, os::now() + timeout::OFFER);
         while self.state.load(Ordering::Acquire) == AWAY
             && let Some(at) = self.nic()
-            && let place @ (Place::Nic | Place::Moving) = self.look(&at)
+            && let place @ (Place::Nic | Place::Offered | Place::Moving) = self.look(&at)
+            && os::now() < until
         {
             if place == Place::Nic && !std::mem::replace(&mut asked, true) {
                 let is_told = at.session.restore(at.cid, RestoreReason::Exec);
@@ -300,6 +350,9 @@ impl Connection {
                     // The child has closed the session's socket, past the layer.
                     return;
                 }
+            }
+            if place == Place::Offered {
+                self.withdraw(&at);
             }
             pauses = pauses.wrapping_add(1);
             if pauses.is_multiple_of(LOOK_PAUSES) {
@@ -313,35 +366,31 @@ impl Connection {
         }
     }
 
-    /// Has the connection back at the kernel, from where it may go again.
-    pub(super) fn give_back(&'static self, reason: RestoreReason) {
+    /// Has the connection back at the kernel until this time, from where it may go again. Returns true if it is there, or over;
+    /// if not, wharf puts it back later.
+    pub(super) fn give_back(&'static self, reason: RestoreReason, until: u64) -> bool {
         let mut asked = false;
-        while let Some(at) = self.away() {
-            if self.look(&at) == Place::Ended {
-                return;
+        loop {
+            let left = until.saturating_sub(os::now());
+            let Some((at, status)) = self.settled_within(left.min(timeout::OFFER)) else {
+                return true;
+            };
+            if status.place == Place::Ended {
+                return true;
             }
-            if !std::mem::replace(&mut asked, true) {
+            if at.is_own && !std::mem::replace(&mut asked, true) {
                 at.session.restore(at.cid, reason);
             }
-            // Until it moves; then `away` waits.
-            while self.look(&at) == Place::Nic && self.is_at(&at) {
-                self.wait_while(&at, Place::Nic);
+            if status.place == Place::Offered {
+                self.withdraw(&at);
+                continue;
             }
-        }
-    }
-
-    /// The process is about to fork: the connection goes back to the kernel, for as long as two processes have it.
-    pub(crate) fn share(&'static self) {
-        let shared = sharers::expect(Number::of(self.shared.load(Ordering::Acquire)));
-        self.shared.store(Number::word(shared), Ordering::SeqCst);
-        if shared.is_none() {
-            self.is_settled.store(true, Ordering::SeqCst);
-        }
-        // A thread that offers it either has seen that, or is seen here.
-        self.wait_for_offer();
-        self.give_back(RestoreReason::Fork);
-        if self.state.load(Ordering::Acquire) == KERNEL {
-            self.set_stay();
+            let left = until.saturating_sub(os::now());
+            if left == 0 {
+                self.awaits_move();
+                return false;
+            }
+            self.wait_while(&at, left, status.place);
         }
     }
 
@@ -382,7 +431,7 @@ fn give(session: &Session, owed: u32) {
 }
 
 /// What shutdown(2) takes for these ends, if there are any.
-fn shut_how(bits: u8) -> Option<c_int> {
+pub(super) fn shut_how(bits: u8) -> Option<c_int> {
     match bits {
         0 => None,
         SHUT_READ => Some(libc::SHUT_RD),

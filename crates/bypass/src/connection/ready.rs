@@ -8,21 +8,21 @@ use handoff::ring::{Lost, receive, send};
 use handoff::session::status::{Place, Status};
 use libc::c_int;
 
-use super::place::AtNic;
+use super::place::{AtNic, moves};
 use super::{Connection, Ready, SHUT_READ, SHUT_WRITE, epoll};
-use crate::os;
+use crate::{os, timeout};
 
 impl Connection {
-    /// What is ready at the NIC; `None` if the kernel has it.
+    /// What is ready at the NIC: nothing while it moves. `None` if the kernel has it.
     pub(crate) fn ready(&'static self) -> Option<Ready> {
-        self.at_rest(|at, status| self.ready_at(at, status))
+        self.at_rest(Ready::default(), |at, status| self.ready_at(at, status))
     }
 
     /// Bytes that were not sent yet; `None` if the kernel has it, or the NIC cannot be asked.
     pub(crate) fn unsent(&'static self) -> Option<c_int> {
         // With the figures the NIC says which were sent.
         self.info()?;
-        self.at_rest(|at, status| {
+        self.at_rest(0, |at, status| {
             let Ok(ring) = at.area.send() else { return Ok(0) };
             let sent = send::App::new(ring);
             match sent.end().and_then(|end| Ok((end, sent.len()?))) {
@@ -36,7 +36,7 @@ impl Connection {
 
     /// Bytes that could be read, and bytes that are not acknowledged; `None` if the kernel has it.
     pub(crate) fn queued(&'static self) -> Option<(c_int, c_int)> {
-        self.at_rest(|at, status| {
+        self.at_rest((0, 0), |at, status| {
             let unread = at.area.receive().map_or(Ok(0), |ring| receive::App::new(ring).len());
             let unsent = at.area.send().map_or(Ok(0), |ring| send::App::new(ring).len());
             match (unread, unsent) {
@@ -48,15 +48,32 @@ impl Connection {
         })
     }
 
-    /// What is read of the rings of a connection at the NIC; `None` if the kernel has it. On its way back they say nothing.
-    fn at_rest<T>(&'static self, read: impl Fn(&AtNic, Status) -> Result<T, Lost>) -> Option<T> {
+    /// What is read of the rings of a connection at the NIC; `None` if the kernel has it. On its way back they say nothing, and
+    /// while it moves for longer than a call waits, it is this.
+    fn at_rest<T>(
+        &'static self,
+        meanwhile: T,
+        read: impl Fn(&AtNic, Status) -> Result<T, Lost>,
+    ) -> Option<T> {
+        let mut until = None;
         loop {
             let (at, status) = self.settled()?;
+            if moves(status) {
+                return Some(meanwhile);
+            }
             match read(&at, status) {
                 Ok(found) if self.look(&at) == status.place => return Some(found),
                 Ok(_) => {}
                 // It has left the NIC, as the status is about to say.
-                Err(Lost) => self.wait_while(&at, Place::Nic),
+                Err(Lost) => {
+                    let now = os::now();
+                    let until = *until.get_or_insert(now + timeout::CALL);
+                    if now >= until {
+                        self.awaits_move();
+                        return Some(meanwhile);
+                    }
+                    self.wait_while(&at, until - now, Place::Nic);
+                }
             }
         }
     }
@@ -103,7 +120,7 @@ impl Connection {
 
     /// The program shuts an end down; `None` if the kernel has the connection.
     pub(crate) fn shutdown(&'static self, how: c_int) -> Option<c_int> {
-        let at = self.away()?;
+        let at = self.away_for_control()?;
         let Some(bits) = shut_bits(how) else { return Some(os::fail(libc::EINVAL) as c_int) };
         if self.look(&at) == Place::Ended {
             // The kernel wakes those that wait in this case, too (inet_shutdown).
@@ -114,9 +131,9 @@ impl Connection {
         let before = self.shut.fetch_or(bits, Ordering::AcqRel);
         let both = [(SHUT_READ, NicControl::ShutdownRead), (SHUT_WRITE, NicControl::ShutdownWrite)];
         for (_, control) in both.into_iter().filter(|(bit, _)| bits & !before & bit != 0) {
-            if !self.control(&at, control) {
+            if self.look(&at) != Place::Nic || !self.control(&at, control) {
                 // The kernel is told what was shut when it has the connection.
-                self.restore(RestoreReason::Unserved);
+                self.ask_back(&at, RestoreReason::Unserved);
             }
         }
         self.wake_all(&at);

@@ -10,10 +10,9 @@ use handoff::ring::{Lost, Piece, receive};
 use handoff::session::status::{Place, Status};
 use libc::c_int;
 
-use super::place::AtNic;
+use super::place::{AtNic, moves};
 use super::{Connection, Parts, Patience, SHUT_READ, Waiting};
-use crate::cancel;
-use crate::os;
+use crate::{cancel, os, timeout};
 
 /// How long a call waits for data before it looks whether wharf is there.
 const LIVES_STILL: Duration = Duration::from_secs(1);
@@ -81,6 +80,12 @@ impl Connection {
                 return Some(os::fail(libc::EBADF));
             }
             let (at, status) = self.settled()?;
+            if moves(status) {
+                match self.wait_for_move(&at, waiting, status.place) {
+                    Some(error) => return Some(os::fail(error)),
+                    None => continue,
+                }
+            }
             let Ok(ring) = at.area.receive() else { return Some(os::fail(libc::EIO)) };
             let ring = receive::App::new(ring);
             if ring.is_lent() {
@@ -91,10 +96,10 @@ impl Connection {
                 // It was lost on its way back.
                 Err(Lost) if status.place == Place::Ended => 0,
                 // It has left the NIC, as the status is about to say.
-                Err(Lost) => {
-                    self.wait_while(&at, Place::Nic);
-                    continue;
-                }
+                Err(Lost) => match self.wait_for_move(&at, waiting, Place::Nic) {
+                    Some(error) => return Some(os::fail(error)),
+                    None => continue,
+                },
             };
             let is_over = self.ends_reading(status);
             if there > 0 && is_patient && how.least > there as usize && !is_over {
@@ -230,15 +235,53 @@ impl Connection {
         if until.is_some_and(|until| until <= now) {
             return Some(libc::EAGAIN);
         }
+        let stays = || {
+            let status = self.status(at);
+            let is_shut = self.shut.load(Ordering::Acquire) & end != 0;
+            let is_over = status.place != Place::Nic || end == SHUT_READ && status.peer_closed;
+            !is_shut && !is_over && self.is_at(at) && nothing()
+        };
+        self.sleep(at, waiting, (now, until), stays)
+    }
+
+    /// Waits for a connection to move on, that is there for longer than a call waits which may say that there is nothing; the
+    /// error that the call gives if it is not to wait longer. A call that blocks waits as it does for bytes.
+    pub(super) fn wait_for_move(
+        &'static self,
+        at: &AtNic,
+        waiting: &Waiting,
+        place: Place,
+    ) -> Option<c_int> {
+        let now = os::now();
+        match waiting.patience() {
+            Patience::None if place == Place::Nic => {
+                // Its rings are closed, which the status is about to say.
+                self.wait_while(at, timeout::CALL, place);
+                let is_there = self.look(at) == place && self.is_at(at);
+                is_there.then_some(libc::EAGAIN)
+            }
+            Patience::None => Some(libc::EAGAIN),
+            Patience::Until(Some(until)) if until <= now => Some(libc::EAGAIN),
+            Patience::Until(until) => {
+                self.sleep(at, waiting, (now, until), || self.look(at) == place)
+            }
+        }
+    }
+
+    /// Sleeps as long as `stays`, until wharf says something, for a second at most; `EINTR` if a signal ends the call.
+    fn sleep(
+        &self,
+        at: &AtNic,
+        waiting: &Waiting,
+        (now, until): (u64, Option<u64>),
+        stays: impl Fn() -> bool,
+    ) -> Option<c_int> {
         let _waiter = at.waiter();
         let wake = at.area.wake();
         let expected = wake.load(Ordering::Acquire) as u32;
         // Who cancels the thread from here on changes the word.
         cancel::point();
-        let status = self.status(at);
-        let is_shut = self.shut.load(Ordering::Acquire) & end != 0;
-        let is_over = status.place != Place::Nic || end == SHUT_READ && status.peer_closed;
-        let error = if is_shut || is_over || !self.is_at(at) || !nothing() {
+        let error = if !stays() {
             0
         } else {
             // A wharf that has died wakes none.
@@ -255,7 +298,7 @@ impl Connection {
                 }
             }
         };
-        if error == libc::ETIMEDOUT {
+        if error == libc::ETIMEDOUT && at.is_own {
             at.session.looks_alive();
         }
         (error == libc::EINTR).then_some(libc::EINTR)

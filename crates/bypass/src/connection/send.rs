@@ -11,8 +11,8 @@ use handoff::ring::{Lost, Piece, Ring, send};
 use handoff::session::status::Place;
 use libc::c_int;
 
-use super::place::AtNic;
-use super::{Connection, Parts, SHUT_WRITE, Waiting};
+use super::place::{AtNic, moves};
+use super::{Connection, Parts, Patience, SHUT_WRITE, Waiting};
 
 /// What writes to the ring.
 pub(crate) enum Source<'a, 'b> {
@@ -77,6 +77,15 @@ impl Connection {
             }
             // What is left is for the kernel, if it has the connection by now.
             let Some((at, status)) = self.settled() else { return done(written) };
+            if moves(status) {
+                match self.wait_for_move(&at, waiting, status.place) {
+                    Some(error) => {
+                        waiting.interrupt();
+                        return done(written).or(Some(Err(error)));
+                    }
+                    None => continue,
+                }
+            }
             let is_shut = self.shut.load(Ordering::Acquire) & SHUT_WRITE != 0;
             if is_shut || status.place == Place::Ended {
                 if written > 0 {
@@ -91,10 +100,20 @@ impl Connection {
                 return Some(Ok(0));
             }
             match self.write(&at, &mut from, written) {
+                Wrote::Lost if self.is_at(&at) && self.look(&at) == Place::Nic => {
+                    // Its rings are closed, which the status is about to say.
+                    match self.wait_for_move(&at, waiting, Place::Nic) {
+                        Some(error) => return done(written).or(Some(Err(error))),
+                        None => continue,
+                    }
+                }
                 Wrote::Lost => continue,
                 Wrote::Kept => return None,
                 Wrote::Busy => {
-                    self.restore(RestoreReason::Unserved);
+                    let is_back = self.try_restore(RestoreReason::Unserved);
+                    if !is_back && waiting.patience() == Patience::None {
+                        return done(written).or(Some(Err(libc::EAGAIN)));
+                    }
                     continue;
                 }
                 Wrote::Failed(error) => return done(written).or(Some(Err(error))),
@@ -189,7 +208,7 @@ impl Connection {
         let send = nic::Send { len: count as u32, flags, ..nic::Send::new(at.cid, epoch) };
         if !at.command(send.into()) {
             // With what is in the ring.
-            self.restore(RestoreReason::Unserved);
+            self.ask_back(at, RestoreReason::Unserved);
         }
     }
 

@@ -13,8 +13,7 @@ use handoff::session::status::Place;
 
 use super::place::AtNic;
 use super::{AWAY, Connection, Patience, SHUT_READ, SHUT_WRITE, Waiting, epoll, of};
-use crate::os;
-use crate::session;
+use crate::{os, session, timeout};
 
 /// Bytes that a connection carries at least that is lent.
 const MUCH: u64 = 1 << 30;
@@ -238,7 +237,7 @@ impl Connection {
 
     /// Takes its receive ring back, if the NIC has been lent it. Who waits for the connection looks at it again.
     pub(super) fn take_back(&'static self) {
-        let mut yields = 0_u32;
+        let (mut yields, mut until) = (0_u32, None);
         while let Some(at) = self.nic().filter(|_| self.state.load(Ordering::Acquire) == AWAY) {
             let Ok(ring) = at.area.receive() else { return };
             match receive::App::new(ring).take_back() {
@@ -254,8 +253,10 @@ impl Connection {
                     yields = yields.wrapping_add(1);
                     if yields.is_multiple_of(YIELDS) {
                         at.session.looks_alive();
-                        if self.look(&at) == Place::Ended {
-                            // Nobody copies any more.
+                        let now = os::now();
+                        let is_late = now >= *until.get_or_insert(now + timeout::CALL);
+                        if is_late || self.look(&at) == Place::Ended {
+                            // Nobody copies any more, or the NIC is slow: the ring says nothing then.
                             return;
                         }
                     }

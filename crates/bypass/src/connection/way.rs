@@ -22,7 +22,7 @@ impl Connection {
     pub(super) fn way(&self, mut wants: impl FnMut(&Session) -> bool) -> Way {
         let mut is_wanted = false;
         let mut can = |session: &Session| {
-            let wants = !session.is_leaving() && wants(session);
+            let wants = !session.is_leaving() && !session.is_silent() && wants(session);
             is_wanted |= wants;
             wants && !session.has_waiting_offers()
         };
@@ -40,7 +40,9 @@ impl Connection {
             return in_turn.find(|session| can(session)).map_or(Way::Later, Way::To);
         };
         match found {
-            Some(session) if session.is_leaving() || !wants(session) => Way::None,
+            Some(session) if session.is_leaving() || session.is_silent() || !wants(session) => {
+                Way::None
+            }
             Some(session) if session.has_waiting_offers() => Way::Later,
             Some(session) => Way::To(session),
             None if !session::look_alive() || session::lacks_any() => {

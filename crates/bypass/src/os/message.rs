@@ -7,7 +7,8 @@ use libc::c_int;
 use super::{close, errno};
 use crate::trap::trap;
 
-/// A socket that keeps messages apart, connected to this address: a path, or `@` and an abstract name.
+/// A socket that keeps messages apart, connected to this address: a path, or `@` and an abstract name. It waits for no room
+/// in the queue of the other end, neither here nor later.
 pub(crate) fn connect(address: &[u8]) -> Option<c_int> {
     let mut raw =
         libc::sockaddr_un { sun_family: libc::AF_UNIX as libc::sa_family_t, sun_path: [0; 108] };
@@ -24,7 +25,7 @@ pub(crate) fn connect(address: &[u8]) -> Option<c_int> {
     } else {
         len += 1;
     }
-    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: socket takes integers.
     let fd = unsafe { trap!(libc::SYS_socket, libc::AF_UNIX, kind, 0) } as c_int;
     if fd < 0 {
@@ -61,7 +62,7 @@ const DESCRIPTORS: usize = 253;
 #[repr(C, align(8))]
 struct Control([u8; 16 + 4 * DESCRIPTORS + 4]);
 
-/// Sends a message, with a descriptor if there is one.
+/// Sends a message, with a descriptor if there is one. `WouldBlock` if there is no room.
 pub(crate) fn send(fd: c_int, bytes: &[u8], descriptor: Option<c_int>) -> io::Result<()> {
     let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let mut control = Control([0; _]);
@@ -81,7 +82,7 @@ pub(crate) fn send(fd: c_int, bytes: &[u8], descriptor: Option<c_int>) -> io::Re
         }
     }
     loop {
-        let flags = libc::MSG_NOSIGNAL;
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
         // SAFETY: `message` points to live memory of the lengths that it names.
         let sent = unsafe { trap!(libc::SYS_sendmsg, fd, &raw const message, flags) };
         if sent >= 0 {
@@ -103,6 +104,17 @@ pub(crate) fn has_ended(fd: c_int) -> bool {
         trap!(libc::SYS_recvfrom, fd, &raw mut byte, 1, flags, none, none)
     };
     got == 0 || got < 0 && errno() != libc::EAGAIN && errno() != libc::EINTR
+}
+
+/// Waits until there is something to receive, so many nanoseconds at most, or until a signal comes.
+pub(crate) fn wait_readable(fd: c_int, most: u64) {
+    let mut fd = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let most = libc::timespec { tv_sec: 0, tv_nsec: most.min(999_999_999) as libc::c_long };
+    // SAFETY: one pollfd that may be written, a time that may be read, and no mask.
+    unsafe {
+        let none = std::ptr::null::<libc::sigset_t>();
+        trap!(libc::SYS_ppoll, &raw mut fd, 1, &raw const most, none, 8);
+    }
 }
 
 /// Whether no process has the other end of a pipe open for writing.
@@ -130,7 +142,7 @@ impl Received {
     }
 }
 
-/// Receives a message with its descriptors, waiting for it.
+/// Receives a message with its descriptors. `WouldBlock` if there is none.
 pub(crate) fn receive(fd: c_int, into: &mut [u8]) -> io::Result<Received> {
     let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     let mut control = Control([0; _]);
@@ -140,7 +152,7 @@ pub(crate) fn receive(fd: c_int, into: &mut [u8]) -> io::Result<Received> {
     message.msg_control = (&raw mut control).cast();
     message.msg_controllen = size_of::<Control>();
     let len = loop {
-        let flags = libc::MSG_CMSG_CLOEXEC;
+        let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT;
         // SAFETY: `message` points to live memory of the lengths that it names.
         let len = unsafe { trap!(libc::SYS_recvmsg, fd, &raw mut message, flags) };
         match usize::try_from(len) {

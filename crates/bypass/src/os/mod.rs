@@ -15,9 +15,11 @@ use libc::{c_int, c_void};
 pub(crate) use self::folder::{each_name, may_have_set, number_in};
 pub(crate) use self::futex::{futex_wait, futex_wait_restarting, futex_wake_all};
 pub(crate) use self::memory::{keep, keep_each, map, map_shared, unmap};
-pub(crate) use self::message::{connect, has_ended, has_hung_up, is_trusted, receive, send};
+pub(crate) use self::message::{
+    connect, has_ended, has_hung_up, is_trusted, receive, send, wait_readable,
+};
 pub(crate) use self::option::{
-    has_error, has_peer, has_unread, int_option, is_nonblocking, is_readable, linger,
+    end, has_error, has_peer, has_unread, int_option, is_nonblocking, is_readable, linger,
     linger_until_sent, pass_over, ports, shutdown, take_error, timeout_of,
 };
 pub(crate) use self::route::leaves_by;

@@ -112,6 +112,19 @@ pub(crate) fn linger_until_sent(fd: c_int, seconds: u32) {
     }
 }
 
+/// Ends the connection of a socket as close(2) ends it, though another process has the socket, too: with a reset if bytes are
+/// unread or it `resets`, and else when all is sent (tcp_close).
+pub(crate) fn end(fd: c_int, resets: bool) {
+    if resets || has_unread(fd) {
+        let to =
+            libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
+        // SAFETY: `to` is readable, and of this size.
+        unsafe { trap!(libc::SYS_connect, fd, &raw const to, size_of::<libc::sockaddr>()) };
+        return;
+    }
+    shutdown(fd, Some(libc::SHUT_RDWR));
+}
+
 /// Whether a FIN of a socket's was not acknowledged yet (the states of net/tcp_states.h that sk_stream_wait_close waits in).
 fn is_closing(fd: c_int) -> bool {
     const FIN_WAIT1: u8 = 4;

@@ -1,12 +1,13 @@
 //! The NICs of this process: where each wharf is, and the session with it. A connection goes to the one that its route
 //! leads through.
 
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use handoff::ring::Sleepers;
 use handoff::session::NICS_MAX;
 
 use super::Session;
+use super::hello::{Answer, Hello};
 use super::told::{Folder, told};
 use crate::lock::Lock;
 use crate::{os, vfork};
@@ -33,11 +34,17 @@ struct Nic {
     session: AtomicPtr<Session>,
     /// When it is looked next whether there is a wharf, or another one; [`BEGINNING`] while a thread is about it.
     retry: AtomicU64,
+    /// One that has not answered yet. The thread that is about it has it.
+    hello: Lock<Option<Hello>>,
+    /// There is one, which threads that wait look for.
+    is_waited_for: AtomicBool,
 }
 
 const BEGINNING: u64 = u64::MAX;
 /// How often it is looked for wharfs at most, in nanoseconds.
 const LOOK_EVERY: u64 = 1_000_000_000;
+/// The same for the answer of one.
+const ANSWER_EVERY: u64 = 1_000_000;
 /// Calls after which it is looked whether it is time to look for more: a power of two.
 const LOOK_CALLS: u32 = 64;
 
@@ -65,6 +72,8 @@ impl Nic {
             address: AtomicPtr::new(std::ptr::null_mut()),
             session: AtomicPtr::new(std::ptr::null_mut()),
             retry: AtomicU64::new(0),
+            hello: Lock::new(None),
+            is_waited_for: AtomicBool::new(false),
         }
     }
 
@@ -101,14 +110,39 @@ impl Nic {
             return;
         }
         let errno = os::errno();
-        let policy = told().as_ref().and_then(|told| told.policy.clone());
-        let address = self.address();
-        let session = address.and_then(|address| Session::begin(address.get(), place, policy));
-        // Of a wharf that is killed the next one may be there at once.
-        let next = session.map_or(now + LOOK_EVERY, |_| 0);
-        session.into_iter().for_each(|session| self.has(session));
+        let after = match self.answer(place) {
+            Answer::None => ANSWER_EVERY,
+            Answer::No => LOOK_EVERY,
+            Answer::Welcome(session) => {
+                self.has(session);
+                // Of a wharf that is killed the next one may be there at once.
+                0
+            }
+        };
+        let next = if after == 0 { 0 } else { os::now() + after };
         self.retry.store(next, Ordering::Release);
         os::set_errno(errno);
+    }
+
+    /// Says Hello, if that was not done, and looks for the answer.
+    fn answer(&self, place: usize) -> Answer {
+        let Some(mut hello) = self.hello.try_take() else { return Answer::No };
+        if hello.is_none() {
+            *hello = self.address().and_then(|address| Hello::say(address.get()));
+        }
+        let answer = match &*hello {
+            Some(hello) => {
+                let policy = told().as_ref().and_then(|told| told.policy.clone());
+                hello.answer(place, policy)
+            }
+            None => Answer::No,
+        };
+        if !matches!(answer, Answer::None) {
+            *hello = None;
+        }
+        let is_waited_for = hello.as_ref().is_some_and(Hello::is_new);
+        self.is_waited_for.store(is_waited_for, Ordering::Relaxed);
+        answer
     }
 
     /// The session is this one from now on.
@@ -180,6 +214,11 @@ pub(crate) fn all_so_far() -> impl Iterator<Item = &'static Session> {
 /// Whether there is any.
 pub(crate) fn are_any() -> bool {
     all().next().is_some()
+}
+
+/// Whether a wharf is about to answer, so that there may be a session soon.
+pub(crate) fn is_beginning() -> bool {
+    known().any(|nic| nic.is_waited_for.load(Ordering::Relaxed))
 }
 
 /// Whether more than one NIC is known.
@@ -298,6 +337,10 @@ pub(super) fn forget() {
     for nic in &ALL {
         nic.session.store(std::ptr::null_mut(), Ordering::Release);
         nic.retry.store(0, Ordering::Release);
+        nic.hello.renew();
+        // Its descriptor is closed with the others of the library's.
+        nic.hello.try_take().into_iter().for_each(|mut hello| *hello = None);
+        nic.is_waited_for.store(false, Ordering::Relaxed);
     }
     let none = (&raw const NONE).cast_mut();
     PICKS.iter().for_each(|picks| picks.store(none, Ordering::Relaxed));

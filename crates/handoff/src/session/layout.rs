@@ -16,6 +16,7 @@
 use core::fmt;
 
 use super::info::{self, Info};
+use super::requests::Requests;
 use super::said::{ASKS, Ends, SAID_WORDS, Said};
 use crate::ring::atomic::{AtomicU64, Ordering, fence};
 use crate::ring::command::{CommandRing, SLOT_WORDS};
@@ -212,6 +213,18 @@ impl<'a> Shared<'a> {
         &self.words[LINE]
     }
 
+    /// How often the application has noted [`Requests`] for which there was no room in the queue of messages. The
+    /// application's.
+    pub fn unheard(&self) -> &'a AtomicU64 {
+        &self.words[LINE + 1]
+    }
+
+    /// The reason for which the application wants all connections back, a code that found no room in the queue of messages;
+    /// 0 for none. The application's.
+    pub fn wants_all_back(&self) -> &'a AtomicU64 {
+        &self.words[LINE + 2]
+    }
+
     /// How often wharf has asked the application to offer what it has (`wharf handoff --to nic`): see [`ask`](Self::ask).
     pub fn picks(&self) -> &'a AtomicU64 {
         &self.words[6 * LINE]
@@ -369,6 +382,11 @@ impl<'a> Area<'a> {
     /// connection is offered.
     pub fn unsent_most(&self) -> &'a AtomicU64 {
         &self.words[LINE + 3]
+    }
+
+    /// What the application wants of the connection, where the queue of messages had no room for it.
+    pub fn requests(&self) -> Requests<'a> {
+        Requests(&self.words[LINE + 4])
     }
 
     /// Index behind the last byte of the send ring that was sent, in the low 32 bits; and in the others, behind the last that

@@ -6,7 +6,7 @@ use super::{BadLayout, Layout};
 use crate::{Cid, RestoreReason};
 
 /// Version of the messages and of the layout.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
 /// The owner of the note (elf(5)) in `libwharf.so` that says of which build that is: its kind is [`VERSION`], and its text
 /// is [`BUILD`].
@@ -42,10 +42,13 @@ pub enum Message {
     Hello,
     /// wharf's answer.
     Welcome(Welcome),
-    /// The application offers a connection; with it comes its socket. Its number is free.
-    Offer(Cid),
+    /// The application offers a connection; with it comes its socket. Its number is free, and its status had this
+    /// [count](super::status::count) of changes: with another one the offer is withdrawn.
+    Offer(Cid, u16),
     /// The application wants a connection back, for this reason.
     Restore(Cid, RestoreReason),
+    /// The application wants all its connections back, for this reason.
+    RestoreAll(RestoreReason),
     /// The application has closed its last descriptor of the connection: what is queued is still sent.
     Close(Cid),
 }
@@ -92,6 +95,7 @@ const WELCOME: u8 = 2;
 const OFFER: u8 = 3;
 const RESTORE: u8 = 4;
 const CLOSE: u8 = 5;
+const RESTORE_ALL: u8 = 6;
 
 /// Words behind version, kind and detail.
 const NUMBERS: usize = 7;
@@ -105,8 +109,9 @@ impl Message {
                 let Layout { workers, commands, connections, send, receive } = layout;
                 (WELCOME, 0, [workers, commands, connections, send, receive, interface, 0])
             }
-            Message::Offer(cid) => (OFFER, 0, [cid.0, 0, 0, 0, 0, 0, 0]),
+            Message::Offer(cid, count) => (OFFER, 0, [cid.0, count.into(), 0, 0, 0, 0, 0]),
             Message::Restore(cid, reason) => (RESTORE, reason.code(), [cid.0, 0, 0, 0, 0, 0, 0]),
+            Message::RestoreAll(reason) => (RESTORE_ALL, reason.code(), [0; NUMBERS]),
             Message::Close(cid) => (CLOSE, 0, [cid.0, 0, 0, 0, 0, 0, 0]),
         };
         let mut bytes = [0; MESSAGE_LEN];
@@ -142,10 +147,16 @@ impl Message {
                 layout.validate()?;
                 Message::Welcome(Welcome { layout, interface })
             }
-            OFFER => Message::Offer(Cid(first)),
-            RESTORE => {
+            OFFER => {
+                let count = u16::try_from(rest[0]).map_err(|_| MessageError::Value)?;
+                Message::Offer(Cid(first), count)
+            }
+            RESTORE | RESTORE_ALL => {
                 let reason = RestoreReason::from_code(bytes[3]).ok_or(MessageError::Value)?;
-                Message::Restore(Cid(first), reason)
+                match bytes[2] {
+                    RESTORE => Message::Restore(Cid(first), reason),
+                    _ => Message::RestoreAll(reason),
+                }
             }
             CLOSE => Message::Close(Cid(first)),
             other => return Err(MessageError::Kind(other)),

@@ -11,9 +11,10 @@
 //! ```
 //!
 //! The application chooses a [`Cid`](crate::Cid) that is free, and sends the socket with the offer. It is not answered: what
-//! becomes of the connection is seen in its [status], which wharf alone writes. wharf keeps a duplicate of
-//! the descriptor while it has the connection. The end of the Unix socket is the end of the process: wharf ends its
-//! connections as the kernel would have.
+//! becomes of the connection is seen in its [status], which wharf writes, until the application withdraws the offer there.
+//! wharf keeps a duplicate of the descriptor while it has the connection. What finds no room in the Unix socket's queue, as
+//! wharf does not read, the application notes in the memory ([`Requests`]); it never waits for room.
+//! The end of the Unix socket is the end of the process: wharf ends its connections as the kernel would have.
 //!
 //! Who waits. A thread that waits for one connection does so on its [wake word](Area::wake) by futex(2), and says so in
 //! [`Area::waiters`]. A thread that waits for several, or for other descriptors as well, waits for the process's
@@ -24,6 +25,7 @@
 pub mod info;
 mod layout;
 mod message;
+mod requests;
 mod said;
 pub mod status;
 
@@ -32,4 +34,5 @@ pub use message::{
     BUILD, BUILD_NOTE, MESSAGE_LEN, Message, MessageError, NICS_MAX, PAST_SUPERVISOR, VERSION,
     Welcome,
 };
+pub use requests::{Request, Requests};
 pub use said::{ASKS, Ends, POLICY_MAX, PolicyText, Said};

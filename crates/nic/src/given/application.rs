@@ -228,7 +228,7 @@ pub fn application(bytes: &[u8]) {
             }
         }
     }
-    to_worker.tell(ToWorker::End { session: 0 });
+    to_worker.tell(ToWorker::End { session: 0, resets: [].into(), stay: [].into() });
     for _ in 0..4 {
         now += 1000 * MS;
         if worker.turn(now).is_err() {

@@ -179,6 +179,7 @@ impl Connection {
             if fit == Fit::Old {
                 self.note_duplicate(segment);
             }
+            let end = segment.seq + len;
             let fin_again = segment.flags.any(Flags::FIN) && end == self.hot.rcv_nxt;
             if self.hot.state == State::TimeWait && fin_again && self.is_ack_acceptable(segment) {
                 // The peer sends its FIN again: our last acknowledgment was lost (RFC 9293 section 3.10.7.4).

@@ -11,7 +11,7 @@ use super::wake::is_set;
 use crate::connection::{Connection, all};
 use crate::os::{self, Quiet};
 use crate::session::{self, Session};
-use crate::vfork;
+use crate::{timeout, vfork};
 
 /// A connection is about to be offered: the kernel forgets its registrations. False if that cannot be.
 pub(crate) fn from_kernel(connection: &'static Connection, session: &Session) -> bool {
@@ -138,7 +138,7 @@ pub(crate) fn control(
     if set.is_nested() {
         connection.restore(RestoreReason::Epoll);
     } else if connection.is_away() && !set.is_alone() {
-        connection.give_back(RestoreReason::Fork);
+        connection.give_back(RestoreReason::Fork, os::now().saturating_add(timeout::OFFER));
     }
     loop {
         let is_away = connection.away().is_some();

@@ -84,7 +84,7 @@ fn take_all(told: &Receiver<ToWorker>, to_agent: &Way<ToAgent>) {
                 let state = all.remove(&key).and_then(|(_, state)| state);
                 say(key, tag, ToOs::Restore(reason, state));
             }
-            ToWorker::End { session } => {
+            ToWorker::End { session, .. } => {
                 let ended: Vec<_> =
                     all.keys().filter(|key| key.session == session).copied().collect();
                 for key in ended {
@@ -108,7 +108,8 @@ pub fn messages(bytes: &[u8]) {
         let (cid, reason) = (Cid(u32::from(cid % 10)), RestoreReason::from_code(cid));
         let message = match kind % 8 {
             0 => Message::Hello,
-            1..=3 => Message::Offer(cid),
+            1..=3 => Message::Offer(cid, 0),
+            4 if with % 2 == 0 => Message::RestoreAll(reason.unwrap_or_default()),
             4 => Message::Restore(cid, reason.unwrap_or_default()),
             5 => Message::Close(cid),
             6 => Message::Welcome(handoff::session::Welcome { layout: LAYOUT, interface: 1 }),

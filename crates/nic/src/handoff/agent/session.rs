@@ -1,18 +1,20 @@
 //! The session of one process, as the OS side has it: its connections, and what is done with each.
 
+mod ending;
+mod requests;
+
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use ::tcp::FourTuple;
 use ::tcp::repair::Repair;
 use handoff::command::OsControl;
 use handoff::machine::{OsEvent, OsOutput, ToOs, Where};
 use handoff::session::status::{self, Place, Status, Why};
-use handoff::session::{MESSAGE_LEN, Message as FromProcess, Welcome};
+use handoff::session::{MESSAGE_LEN, Message as FromProcess, Request, Welcome};
 use handoff::{Cid, Epoch, Refusal, RestoreReason};
 use sys::foreign::Foreign;
 use sys::packets::PacketSocket;
@@ -57,6 +59,8 @@ struct Connection {
     is_closed: bool,
     /// The kernel lost it while it was to be taken out.
     is_lost: bool,
+    /// It was asked back as another process has it, too, or is to have it: it does not end with this one.
+    is_anothers: bool,
 }
 
 /// See the module's documentation.
@@ -70,6 +74,8 @@ pub(super) struct Session {
     connections: HashMap<Cid, Connection>,
     /// Of names that were used before.
     epochs: HashMap<Cid, Epoch>,
+    /// [`Shared::unheard`](handoff::session::Shared::unheard) when it was looked at last.
+    unheard: u64,
 }
 
 /// What a session wants after it was looked at.
@@ -91,9 +97,9 @@ impl Session {
         peer: PeerCredentials,
         process: SharedProcess,
     ) -> Self {
-        let (process, has_ended) = (Arc::new(process), false);
+        let (process, has_ended, unheard) = (Arc::new(process), false, 0);
         let (connections, epochs) = (HashMap::new(), HashMap::new());
-        Session { number, socket, process, peer, has_ended, connections, epochs }
+        Session { number, socket, process, peer, has_ended, connections, epochs, unheard }
     }
 
     /// Takes the messages that have come.
@@ -107,7 +113,10 @@ impl Session {
                         return Next::Broken(why);
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Next::GoOn,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.take_unheard(common);
+                    return Next::GoOn;
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return Next::End,
             }
@@ -122,25 +131,25 @@ impl Session {
         common: &mut Common,
     ) -> Result<(), String> {
         let message = FromProcess::decode(bytes).map_err(|error| error.to_string())?;
-        if !(descriptors.is_empty() || matches!(message, FromProcess::Offer(_))) {
+        if !(descriptors.is_empty() || matches!(message, FromProcess::Offer(..))) {
             return Err("descriptors with a message that has none".to_owned());
         }
         match message {
-            FromProcess::Offer(cid) => {
+            FromProcess::Offer(cid, count) => {
                 let [socket]: [Foreign<OwnedFd>; 1] =
                     descriptors.try_into().map_err(|_| "an offer without its socket".to_owned())?;
-                self.offer(cid, socket, common)
+                self.offer((cid, count), socket, common)
             }
             FromProcess::Restore(cid, reason) => {
-                self.handle(cid, Event::Os(OsEvent::WantBack(reason)), common);
+                self.request(cid, Request::Restore(reason), common);
                 Ok(())
             }
-            // The worker hears of it by the ring.
+            FromProcess::RestoreAll(reason) => {
+                self.request_all(reason, common);
+                Ok(())
+            }
             FromProcess::Close(cid) => {
-                if let Some(connection) = self.connections.get_mut(&cid) {
-                    connection.is_closed = true;
-                    self.free(cid, common);
-                }
+                self.request(cid, Request::Close, common);
                 Ok(())
             }
             FromProcess::Hello | FromProcess::Welcome(_) => {
@@ -183,9 +192,10 @@ impl Session {
         Ok(())
     }
 
+    /// An offer that was made when its status had this count of changes.
     fn offer(
         &mut self,
-        cid: Cid,
+        (cid, count): (Cid, u16),
         socket: Foreign<OwnedFd>,
         common: &mut Common,
     ) -> Result<(), String> {
@@ -195,21 +205,32 @@ impl Session {
         if self.connections.contains_key(&cid) {
             return Err(format!("number {} is taken", cid.0));
         }
-        let looked = match common.is_stopping {
-            true => Err((Refusal::Stopping, socket)),
-            false => self.look(cid, socket, common),
+        let process = Arc::clone(&self.process);
+        let area = shared(&*process).and_then(|shared| shared.area(cid));
+        let word = area.ok_or_else(|| format!("a connection of number {}", cid.0))?.status();
+        let looked = if status::count(word.load(Ordering::Acquire)) != count {
+            Err((Refusal::Withdrawn, socket))
+        } else if common.is_stopping {
+            Err((Refusal::Stopping, socket))
+        } else {
+            self.look(cid, socket, common)
         };
         let (offered, place) = match looked {
             Ok(found) => found,
             Err((why, socket)) => {
                 common.counts.refused.add(why);
                 common.at_kernel.refused(&socket, self.peer, why);
+                let refused = Status { why: Some(Why::Refused(why)), ..Status::at(Place::Os) };
+                status::refuse(word, count, refused);
+                // Behind the status: whoever sees the answer sees what it is.
                 answer(&self.process, &mut false);
-                self.tell(cid, Status { why: Some(Why::Refused(why)), ..Status::at(Place::Os) });
+                self.wake(cid);
                 return Ok(());
             }
         };
-        self.tell(cid, Status::at(Place::Moving));
+        // If the application withdraws it, it stays with the kernel when it is about to move.
+        status::take_up(word, count);
+        self.wake(cid);
         let epoch = self.epochs.get(&cid).copied().unwrap_or_default();
         let key = Key { session: self.number, cid };
         let room = common.rooms.take(key);
@@ -226,6 +247,7 @@ impl Session {
             is_answered: false,
             is_closed: false,
             is_lost: false,
+            is_anothers: false,
         };
         self.connections.insert(cid, connection);
         self.handle(cid, Event::Os(OsEvent::Pick), common);
@@ -417,6 +439,9 @@ impl Session {
                 let worker = connection.crossing.worker().unwrap_or_default() as u32;
                 let (place, name) = (connection.place, (cid, connection.crossing.epoch()));
                 let area = shared(&*self.process).and_then(|shared| shared.area(cid))?;
+                if !status::begin_move(area.status()) {
+                    return Some(OsEvent::NotFrozen(Refusal::Withdrawn));
+                }
                 let keep = |state: &Repair| {
                     common.beginnings.write(place, name, (worker, &area), state, before)
                 };
@@ -516,8 +541,13 @@ impl Session {
                     let carried = offered.carried();
                     common.at_kernel.remember(&offered, offered.path(), self.peer, (why, carried));
                 }
+                let is_closed = connection.is_closed;
                 self.remove(cid, common);
-                self.tell(cid, Status { why, ..Status::at(Place::Os) });
+                if let Some(area) = shared(&*self.process).and_then(|shared| shared.area(cid)) {
+                    let place = if is_closed { Place::Free } else { Place::Os };
+                    status::leave_to_kernel(area.status(), Status { why, ..Status::at(place) });
+                }
+                self.wake(cid);
                 common.unrepaired += u64::from(offered.release());
                 return;
             }
@@ -525,38 +555,18 @@ impl Session {
         self.free(cid, common);
     }
 
-    /// The number may have another connection, for which the room of its rings stays, if there is not too much of that.
-    fn remove(&mut self, cid: Cid, common: &mut Common) {
-        let Some(connection) = self.connections.remove(&cid) else { return };
-        self.epochs.insert(cid, connection.crossing.epoch());
-        // A connection before it may have had more.
-        let room = connection.room.max(self.process.room_of(cid));
-        let key = Key { session: self.number, cid };
-        if !common.rooms.keep(key, room, Instant::now()) {
-            self.process.give_back(cid);
-        }
-    }
-
-    /// The room of a connection that is over goes back: there was no other of its number.
-    pub(super) fn give_back(&self, cid: Cid) {
-        self.process.give_back(cid);
-    }
-
-    /// The number is free if the connection is over, and the application has closed it.
-    fn free(&mut self, cid: Cid, common: &mut Common) {
-        let is_free = |c: &Connection| c.is_closed && c.offered.is_none();
-        if !self.connections.get(&cid).is_some_and(is_free) {
-            return;
-        }
-        self.remove(cid, common);
-        self.tell(cid, Status::at(Place::Free));
-    }
-
     /// Changes the status of a connection, and wakes those that wait for that.
     fn tell(&self, cid: Cid, status: Status) {
         let area = shared(&*self.process).and_then(|shared| shared.area(cid));
         let Some(area) = area else { return };
         status::change(area.status(), status);
+        self.wake(cid);
+    }
+
+    /// Wakes those that wait for a change of the status of a connection.
+    fn wake(&self, cid: Cid) {
+        let area = shared(&*self.process).and_then(|shared| shared.area(cid));
+        let Some(area) = area else { return };
         wake_waiters(&*self.process, area.waiters(), area.wake());
         // One that waits for several may wait for this, too.
         self.process.wake();
@@ -565,12 +575,6 @@ impl Session {
     /// Whether its process is gone.
     pub(super) fn has_ended(&self) -> bool {
         self.has_ended
-    }
-
-    /// The process has ended.
-    pub(super) fn end(&mut self, common: &Common) {
-        self.has_ended = true;
-        common.ways.tell_all(|| ToWorker::End { session: self.number });
     }
 
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {

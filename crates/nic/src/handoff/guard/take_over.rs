@@ -228,7 +228,7 @@ fn is_over(process: &SharedProcess, taken: &Taken) -> bool {
             let _ = repair::discard(&taken.socket, taken.reuses_address());
             true
         }
-        Some(Place::Moving | Place::Nic) | None => false,
+        Some(Place::Offered | Place::Moving | Place::Nic) | None => false,
     }
 }
 
@@ -243,11 +243,11 @@ fn without_record(process: &SharedProcess, taken: &Taken) -> Option<bool> {
     match status.place {
         Place::Free | Place::Os | Place::Ended => None,
         // It was on its way, and has never left the kernel.
-        Place::Moving if is_intact(taken) => {
+        Place::Offered | Place::Moving if is_intact(taken) => {
             tell(process, taken, restored());
             Some(true)
         }
-        Place::Moving | Place::Nic => {
+        Place::Offered | Place::Moving | Place::Nic => {
             lose(process, taken);
             Some(false)
         }

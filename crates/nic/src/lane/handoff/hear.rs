@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use handoff::machine::{NicEvent, ToNic};
-use handoff::{Epoch, Refusal};
+use handoff::{Cid, Epoch, Refusal};
 use lro::Nanos;
 use sys::frames::FramePool;
 use tcp::FourTuple;
@@ -130,7 +130,9 @@ impl HandoffLane {
                     let connection = all.by_key(key).and_then(|number| all.get_mut(number));
                     connection.into_iter().for_each(|one| one.next_hop = next_hop);
                 }
-                ToWorker::End { session } => self.end(session, now),
+                ToWorker::End { session, resets, stay } => {
+                    self.end(session, (&resets, &stay), now);
+                }
                 ToWorker::Figures { from, to } => {
                     looked_up::answer(self.lane.app(), self.lane.stack(), from, &to);
                 }
@@ -252,9 +254,9 @@ impl HandoffLane {
         }
     }
 
-    fn end(&mut self, session: u32, now: Nanos) {
+    fn end(&mut self, session: u32, which: (&[Cid], &[Cid]), now: Nanos) {
         let (stack, app) = self.lane.parts();
-        app.orphan(session, stack, now);
+        app.orphan(session, which, stack, now);
         let worker = app.worker;
         if let Some(session) = app.session(session)
             && let Some(bell) = session.process().doorbell(worker)

@@ -118,8 +118,9 @@ pub(crate) enum ToWorker {
     MakeRoom { reason: RestoreReason },
     /// Of a connection, in the epoch of this tag.
     Told { key: Key, tag: u16, told: ToNic<HeldPacket, State> },
-    /// The process has ended: its connections end as the kernel's would.
-    End { session: u32 },
+    /// The process has ended: its connections end as the kernel's would, some by a reset. Others stay until they go back, as
+    /// another process has them.
+    End { session: u32, resets: Arc<[Cid]>, stay: Arc<[Cid]> },
     /// Somebody asks for the figures of connections, from this number on.
     Figures { from: u32, to: Sender<Page> },
 }

@@ -2,6 +2,9 @@
 //! before is in the send ring; of a connection of the kernel's it has left with the call that wrote it, as far as the peer
 //! and the path had room (tcp_push). So the reset goes behind that. What there is no room for is lost, as there.
 
+use handoff::Cid;
+use handoff::command::NicControl;
+use handoff::ring::command::SLOTS_MAX;
 use handoff::ring::receive;
 use tcp::Stack;
 use wire::Nanos;
@@ -9,6 +12,27 @@ use wire::Nanos;
 use super::rings::Rings;
 
 impl Rings {
+    /// A process is gone. What it has closed before ends as it has said; of the others those that `stay` are another process's,
+    /// too, and go back. The rest end as in the kernel: `resets` are reset, and of all else what is queued is still sent.
+    pub(super) fn orphan(
+        &mut self,
+        session: u32,
+        (resets, stay): (&[Cid], &[Cid]),
+        stack: &mut Stack,
+        now: Nanos,
+    ) {
+        self.take_commands_of(session, SLOTS_MAX, stack, now);
+        for number in self.all.of_session(session) {
+            let cid = self.all.get(number).map(|connection| connection.key.cid);
+            if cid.is_some_and(|cid| stay.contains(&cid)) {
+                continue;
+            }
+            let is_reset = cid.is_some_and(|cid| resets.contains(&cid));
+            let end = if is_reset { NicControl::Abort } else { NicControl::Close };
+            self.apply(number, end, stack, now);
+        }
+    }
+
     /// Resets those of whose bytes no more can leave now. To be called when the engine was asked for segments; those that
     /// had no turn yet, as the wire has no room, wait.
     pub(super) fn reset(&mut self, stack: &mut Stack, now: Nanos) {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use handoff::command::{NicCommand, NicControl, NicCounts, OsCommand, OsControl, OsCounts, os};
-use handoff::ring::command::SLOTS_MAX;
 use handoff::ring::{receive, send};
 use handoff::session::Area;
 use handoff::session::status::{self, Place, Status};
@@ -130,7 +129,13 @@ impl Rings {
         any
     }
 
-    fn take_commands_of(&mut self, id: u32, most: usize, stack: &mut Stack, now: Nanos) -> bool {
+    pub(super) fn take_commands_of(
+        &mut self,
+        id: u32,
+        most: usize,
+        stack: &mut Stack,
+        now: Nanos,
+    ) -> bool {
         let mut heard = std::mem::take(&mut self.heard);
         if let Some(Some(session)) = self.sessions.get_mut(id as usize) {
             session.pop(most, &mut heard, &mut self.bad);
@@ -210,7 +215,7 @@ impl Rings {
             NicControl::ShutdownRead => running.is_deaf = true,
             NicControl::ShutdownWrite => running.is_shut = true,
             // Its process has ended, too.
-            NicControl::Close if running.is_closed => {}
+            NicControl::Close | NicControl::Abort if running.is_closed => {}
             NicControl::Close if !has_unread => {
                 (running.is_shut, running.is_closed) = (true, true);
             }
@@ -241,15 +246,6 @@ impl Rings {
             running.publish_sent(&area, &engine.standing());
             area.info().write(&info);
             session.wake_waiters(connection.key.cid);
-        }
-    }
-
-    /// A process is gone. What it has closed before ends as it has said; of the others, as the kernel does, what is queued is
-    /// still sent.
-    pub(super) fn orphan(&mut self, session: u32, stack: &mut Stack, now: Nanos) {
-        self.take_commands_of(session, SLOTS_MAX, stack, now);
-        for number in self.all.of_session(session) {
-            self.apply(number, NicControl::Close, stack, now);
         }
     }
 

@@ -122,7 +122,7 @@ proptest! {
             let told = ToNic::Restore(RestoreReason::Command);
             world.ways.tell(0, ToWorker::Told { key, tag, told });
         }
-        world.ways.tell_all(|| ToWorker::End { session: 1 });
+        world.ways.tell_all(|| ToWorker::End { session: 1, resets: [].into(), stay: [].into() });
         for _ in 0..20 {
             world.turn();
         }
@@ -237,7 +237,7 @@ fn a_reset_is_one_though_the_process_ends() {
         let cmd = handoff::command::NicControl::Abort;
         world.command(Ctrl { cmd, ..Ctrl::new(CID, world.crossing.epoch()) }.into());
         (0..turns).for_each(|_| world.turn());
-        world.ways.tell_all(|| ToWorker::End { session: 0 });
+        world.ways.tell_all(|| ToWorker::End { session: 0, resets: [].into(), stay: [].into() });
         (0..20).for_each(|_| world.turn());
         let peer = world.peer.node.stack.connection(world.peer_id);
         let end = peer.map(|peer| (peer.end(), peer.ended_in()));
