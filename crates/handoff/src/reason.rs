@@ -71,6 +71,8 @@ named! {
         Port = "port",
         /// wharf did not answer in time, and the application has withdrawn the offer.
         Withdrawn = "withdrawn",
+        /// Its process uses io_uring, whose calls do not go through libc.
+        IoUring = "io_uring",
     }
 }
 
@@ -121,6 +123,8 @@ named! {
         CalledOff = "called_off",
         /// wharf was killed, and its guard has put the connection back.
         Killed = "killed",
+        /// Its process uses io_uring, whose calls do not go through libc.
+        IoUring = "io_uring",
     }
 }
 

@@ -33,7 +33,8 @@ fn messages() -> impl Strategy<Value = Message> {
         Just(Message::Hello),
         (layouts(), any::<u32>())
             .prop_map(|(layout, interface)| Message::Welcome(Welcome { layout, interface })),
-        (any::<u32>(), any::<u16>()).prop_map(|(cid, count)| Message::Offer(Cid(cid), count)),
+        (any::<u32>(), any::<u16>(), any::<bool>())
+            .prop_map(|(cid, count, has_io_uring)| Message::Offer(Cid(cid), count, has_io_uring)),
         reasons().prop_map(Message::RestoreAll),
         (any::<u32>(), reasons()).prop_map(|(cid, reason)| Message::Restore(Cid(cid), reason)),
         any::<u32>().prop_map(|cid| Message::Close(Cid(cid))),

@@ -8,7 +8,7 @@ use crate::os;
 use crate::real::real;
 use crate::session;
 use crate::trap::trap;
-use crate::vfork;
+use crate::{uring, vfork};
 
 /// A connection as a call has made it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -32,6 +32,7 @@ fn begin(fd: c_int, begun: Begun) {
     }
     let errno = os::errno();
     if is_tcp(fd) {
+        uring::look_now_and_then();
         connection::insert(fd);
         if let Some(connection) = connection::at(fd) {
             if begun != Begun::Accepted {

@@ -29,7 +29,7 @@ pub(crate) fn give_all_back(reason: RestoreReason) {
 }
 
 /// Keeps all connections that there are from being offered.
-fn stay_at_kernel() {
+pub(crate) fn stay_at_kernel() {
     all().for_each(|connection| connection.is_settled.store(true, Ordering::SeqCst));
 }
 

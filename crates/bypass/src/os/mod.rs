@@ -176,3 +176,30 @@ pub(crate) fn outlives_exec(fd: c_int) -> bool {
     let flags = unsafe { trap!(libc::SYS_fcntl, fd, libc::F_GETFD) };
     flags >= 0 && flags as c_int & libc::FD_CLOEXEC == 0
 }
+
+/// Whether this process has a descriptor of io_uring(7).
+pub(crate) fn has_io_uring() -> bool {
+    let mut has = false;
+    each_name(b"/proc/self/fd\0", |fd| has |= is_named(fd, b"anon_inode:[io_uring]"));
+    has
+}
+
+/// Whether `/proc/self/fd` has this name for a descriptor, whose number is given as text.
+fn is_named(fd: &[u8], wanted: &[u8]) -> bool {
+    const FOLDER: &[u8] = b"/proc/self/fd/";
+    let errno = errno();
+    let (mut path, mut name) = ([0_u8; 40], [0_u8; 40]);
+    let Some(number) = path.get_mut(FOLDER.len()..FOLDER.len() + fd.len()) else { return false };
+    number.copy_from_slice(fd);
+    path[..FOLDER.len()].copy_from_slice(FOLDER);
+    // A zero is behind it.
+    if path.last() != Some(&0) {
+        return false;
+    }
+    let here = libc::AT_FDCWD;
+    // SAFETY: the path ends with a zero, and so many bytes may be written.
+    let len =
+        unsafe { trap!(libc::SYS_readlinkat, here, path.as_ptr(), name.as_mut_ptr(), name.len()) };
+    set_errno(errno);
+    usize::try_from(len).is_ok_and(|len| &name[..len] == wanted)
+}

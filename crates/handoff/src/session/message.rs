@@ -43,8 +43,9 @@ pub enum Message {
     /// wharf's answer.
     Welcome(Welcome),
     /// The application offers a connection; with it comes its socket. Its number is free, and its status had this
-    /// [count](super::status::count) of changes: with another one the offer is withdrawn.
-    Offer(Cid, u16),
+    /// [count](super::status::count) of changes: with another one the offer is withdrawn. True if the process uses io_uring: then
+    /// the connection is to stay with the kernel.
+    Offer(Cid, u16, bool),
     /// The application wants a connection back, for this reason.
     Restore(Cid, RestoreReason),
     /// The application wants all its connections back, for this reason.
@@ -109,7 +110,9 @@ impl Message {
                 let Layout { workers, commands, connections, send, receive } = layout;
                 (WELCOME, 0, [workers, commands, connections, send, receive, interface, 0])
             }
-            Message::Offer(cid, count) => (OFFER, 0, [cid.0, count.into(), 0, 0, 0, 0, 0]),
+            Message::Offer(cid, count, has_io_uring) => {
+                (OFFER, has_io_uring.into(), [cid.0, count.into(), 0, 0, 0, 0, 0])
+            }
             Message::Restore(cid, reason) => (RESTORE, reason.code(), [cid.0, 0, 0, 0, 0, 0, 0]),
             Message::RestoreAll(reason) => (RESTORE_ALL, reason.code(), [0; NUMBERS]),
             Message::Close(cid) => (CLOSE, 0, [cid.0, 0, 0, 0, 0, 0, 0]),
@@ -149,7 +152,7 @@ impl Message {
             }
             OFFER => {
                 let count = u16::try_from(rest[0]).map_err(|_| MessageError::Value)?;
-                Message::Offer(Cid(first), count)
+                Message::Offer(Cid(first), count, bytes[3] == 1)
             }
             RESTORE | RESTORE_ALL => {
                 let reason = RestoreReason::from_code(bytes[3]).ok_or(MessageError::Value)?;

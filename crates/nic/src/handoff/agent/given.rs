@@ -108,7 +108,7 @@ pub fn messages(bytes: &[u8]) {
         let (cid, reason) = (Cid(u32::from(cid % 10)), RestoreReason::from_code(cid));
         let message = match kind % 8 {
             0 => Message::Hello,
-            1..=3 => Message::Offer(cid, 0),
+            1..=3 => Message::Offer(cid, 0, with > 200),
             4 if with % 2 == 0 => Message::RestoreAll(reason.unwrap_or_default()),
             4 => Message::Restore(cid, reason.unwrap_or_default()),
             5 => Message::Close(cid),

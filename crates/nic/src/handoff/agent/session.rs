@@ -135,10 +135,10 @@ impl Session {
             return Err("descriptors with a message that has none".to_owned());
         }
         match message {
-            FromProcess::Offer(cid, count) => {
+            FromProcess::Offer(cid, count, has_io_uring) => {
                 let [socket]: [Foreign<OwnedFd>; 1] =
                     descriptors.try_into().map_err(|_| "an offer without its socket".to_owned())?;
-                self.offer((cid, count), socket, common)
+                self.offer((cid, count), (socket, has_io_uring), common)
             }
             FromProcess::Restore(cid, reason) => {
                 self.request(cid, Request::Restore(reason), common);
@@ -196,7 +196,7 @@ impl Session {
     fn offer(
         &mut self,
         (cid, count): (Cid, u16),
-        socket: Foreign<OwnedFd>,
+        (socket, has_io_uring): (Foreign<OwnedFd>, bool),
         common: &mut Common,
     ) -> Result<(), String> {
         if cid.0 >= self.process.offsets().layout().connections {
@@ -212,6 +212,8 @@ impl Session {
             Err((Refusal::Withdrawn, socket))
         } else if common.is_stopping {
             Err((Refusal::Stopping, socket))
+        } else if has_io_uring {
+            Err((Refusal::IoUring, socket))
         } else {
             self.look(cid, socket, common)
         };

@@ -187,6 +187,48 @@ fn a_server_by_io_uring_runs_on_the_nic() {
     is_an_echo(&mut stage, &["--bypass", "pair"], &program);
 }
 
+/// The library sees that a program accepts, and not that it reads: the connections stay with the kernel, and the reason is
+/// shown.
+#[test]
+fn a_server_by_io_uring_keeps_its_connections_at_the_kernel() {
+    let Some(stage) = Stage::new(&["gcc", "/usr/include/liburing.h"]) else { return };
+    let program = stage.build("uring.c", &["gcc", "-O1"], &["-luring"]);
+    let mut run = stage.wharf_run_with("at_accept", &["--bypass", "preload"], &[&program, "7000"]);
+    let mut server = stage.hosts.server.spawn(&mut run);
+    server.line_with("listens");
+    let streams: Vec<_> = (0..4).map(|_| crate::handoff::connect(&stage.hosts, Ip::V4)).collect();
+    for (seed, stream) in (0..).zip(&streams) {
+        echoes(stream, &bytes(1_000_000, seed));
+    }
+    let shown = || stage.hosts.wharf(&["connections"]).stdout.matches("io_uring").count();
+    assert!(wait_until(|| shown() == 4), "{}", stage.hosts.wharf(&["connections"]));
+    assert!(server.runs(), "{}", server.wait());
+}
+
+/// A program that begins to use io_uring when its connection is at the NIC gets it back, when the next one begins.
+#[test]
+fn a_connection_goes_back_when_its_program_begins_to_use_io_uring() {
+    let Some(stage) = Stage::new(&["gcc", "/usr/include/liburing.h"]) else { return };
+    let program = stage.build("uring_late.c", &["gcc", "-O1"], &["-luring"]);
+    let mut run = stage.wharf_run_with("at_accept", &["--bypass", "preload"], &[&program, "7000"]);
+    let mut server = stage.hosts.server.spawn(&mut run);
+    server.line_with("listens");
+    let stream = crate::handoff::connect(&stage.hosts, Ip::V4);
+    stage.shows(7000, 1);
+    (&stream).write_all(b"r").unwrap();
+    server.line_with("ring");
+    let shown = || {
+        drop(crate::handoff::connect(&stage.hosts, Ip::V4));
+        let all = stage.hosts.wharf(&["connections"]).stdout;
+        // The first one's, in a line of its own.
+        let port = format!(":{} ", stream.local_addr().unwrap().port());
+        all.lines().any(|line| line.contains(&port) && line.contains("io_uring"))
+    };
+    assert!(wait_until(shown), "{}", stage.hosts.wharf(&["connections"]));
+    server.signal(Signal::HangUp);
+    echoes(&stream, &bytes(1_000_000, 1));
+}
+
 /// Echoes on the NIC, while wharf is killed, and at the kernel.
 fn is_an_echo(stage: &mut Stage, options: &[&str], program: &str) {
     let mut run = stage.wharf_run_with("at_accept", options, &[program, "7000"]);
