@@ -33,7 +33,7 @@ named! {
         /// Peeks of its program begin where the last one ended (`SO_PEEK_OFF`).
         PeekOffset = "peek_offset",
         /// Its socket has an option by which a call receives otherwise (`SO_TIMESTAMP` and its kin, `TCP_INQ`,
-        /// `SO_RCVLOWAT`).
+        /// `SO_RCVLOWAT`), or by which packets leave or are taken otherwise (`SO_PRIORITY`, `IP_TOS`, `SO_RCVBUF` and others).
         Options = "options",
         /// Its addresses or ports are translated.
         Nat = "nat",

@@ -126,7 +126,7 @@ pub unsafe extern "C-unwind" fn setsockopt(
     if let (Some(connection), 0) = (away, result) {
         let is_limit = matches!(
             (level, option),
-            (libc::SOL_SOCKET, libc::SO_SNDBUF | libc::SO_RCVLOWAT)
+            (libc::SOL_SOCKET, libc::SO_SNDBUF | libc::SO_SNDBUFFORCE | libc::SO_RCVLOWAT)
                 | (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT)
         );
         if is_limit {
@@ -159,24 +159,37 @@ fn reuse_address(
     }
 }
 
-/// Whether the NIC does not do it, so that the kernel must have the connection.
+/// Options of `include/uapi/asm-generic/socket.h` that libc does not have.
+const SO_RCVTIMEO_NEW: c_int = 66;
+const SO_SNDTIMEO_NEW: c_int = 67;
+const SO_PREFER_BUSY_POLL: c_int = 69;
+const SO_BUSY_POLL_BUDGET: c_int = 70;
+
+/// Whether the NIC does not do it, so that the kernel must have the connection: all that is not known to act there, or to say
+/// nothing.
 fn needs_kernel(level: c_int, option: c_int) -> bool {
     match level {
-        libc::SOL_SOCKET => matches!(
+        libc::SOL_SOCKET => !matches!(
             option,
-            libc::SO_MARK
-                | libc::SO_BINDTODEVICE
-                | libc::SO_ATTACH_FILTER
-                | libc::SO_ATTACH_BPF
-                | libc::SO_OOBINLINE
-                | libc::SO_RCVLOWAT
-                | libc::SO_TIMESTAMP
-                | libc::SO_TIMESTAMPNS
-                | libc::SO_TIMESTAMPING
-                | libc::SO_ZEROCOPY
-                | libc::SO_TXTIME
-                | libc::SO_PEEK_OFF
-                | libc::SO_MAX_PACING_RATE
+            // These act at the NIC.
+            libc::SO_KEEPALIVE
+                | libc::SO_LINGER
+                | libc::SO_SNDBUF
+                | libc::SO_SNDBUFFORCE
+                | libc::SO_RCVTIMEO
+                | libc::SO_SNDTIMEO
+                | SO_RCVTIMEO_NEW
+                | SO_SNDTIMEO_NEW
+                // These say nothing about a connection that there is, or about one of TCP's.
+                | libc::SO_REUSEADDR
+                | libc::SO_REUSEPORT
+                | libc::SO_BROADCAST
+                | libc::SO_NO_CHECK
+                // These say how the kernel's driver is polled, which no byte of a connection at the NIC waits for.
+                | libc::SO_BUSY_POLL
+                | SO_PREFER_BUSY_POLL
+                | SO_BUSY_POLL_BUDGET
+                | libc::SO_INCOMING_CPU
         ),
         libc::IPPROTO_TCP => !matches!(
             option,
@@ -188,8 +201,8 @@ fn needs_kernel(level: c_int, option: c_int) -> bool {
                 | libc::TCP_KEEPIDLE
                 | libc::TCP_KEEPINTVL
                 | libc::TCP_KEEPCNT
+                // These say nothing about a connection that there is.
                 | libc::TCP_DEFER_ACCEPT
-                | libc::TCP_LINGER2
                 | libc::TCP_SYNCNT
                 | libc::TCP_FASTOPEN
         ),

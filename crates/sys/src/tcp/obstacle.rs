@@ -22,6 +22,10 @@ const STAMPS: [libc::c_int; 6] =
 /// `TCP_INQ` (include/uapi/linux/tcp.h).
 const TCP_INQ: libc::c_int = 36;
 
+/// `SO_BUF_LOCK` of Linux 5.15, and its bit for what `SO_RCVBUF` has set (include/uapi/linux/socket.h).
+const SO_BUF_LOCK: libc::c_int = 72;
+const RCVBUF_LOCK: libc::c_int = 2;
+
 /// Options of a socket by which its packets get extension headers (ipv6(7)).
 const EXTENSION_HEADERS: [libc::c_int; 4] =
     [libc::IPV6_HOPOPTS, libc::IPV6_RTHDR, libc::IPV6_RTHDRDSTOPTS, libc::IPV6_DSTOPTS];
@@ -52,7 +56,9 @@ pub enum Obstacle {
     IpOptions,
     /// Peeking moves on by itself (`SO_PEEK_OFF`).
     PeekOffset,
-    /// Calls that receive tell more (`SO_TIMESTAMP` and its kin, `TCP_INQ`), or wait for more (`SO_RCVLOWAT`).
+    /// Calls that receive tell more (`SO_TIMESTAMP` and its kin, `TCP_INQ`), or wait for more (`SO_RCVLOWAT`); or packets leave,
+    /// or are taken, otherwise (`SO_PRIORITY`, `IP_TOS`, `IPV6_TCLASS`, `IP_MINTTL`, `IPV6_MINHOPCOUNT`,
+    /// `SO_MAX_PACING_RATE`, a receive buffer of a fixed size).
     Options,
     /// The application has shut it down for reading: no end of the peer's says so.
     Shut,
@@ -88,7 +94,7 @@ pub fn obstacle(socket: impl AsFd, namespace: u64) -> io::Result<Option<Obstacle
         (len_of(socket, libc::SOL_SOCKET, libc::SO_BINDTODEVICE)? > 0, Obstacle::BoundToDevice),
         (has_ip_options(socket, domain)?, Obstacle::IpOptions),
         (peek_offset(socket)?.is_some(), Obstacle::PeekOffset),
-        (has_options(socket)?, Obstacle::Options),
+        (has_options(socket)? || has_wire_options(socket, domain)?, Obstacle::Options),
         (is_shut(socket)?, Obstacle::Shut),
     ];
     Ok(found.into_iter().find_map(|(is_there, obstacle)| is_there.then_some(obstacle)))
@@ -132,6 +138,30 @@ fn has_options(socket: BorrowedFd<'_>) -> io::Result<bool> {
     }
     let least: libc::c_int = sockopt::get(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT)?;
     Ok(least > 1 || is_set(libc::IPPROTO_TCP, TCP_INQ)?)
+}
+
+/// Whether options of the socket change how its packets leave or are taken.
+fn has_wire_options(socket: BorrowedFd<'_>, domain: libc::c_int) -> io::Result<bool> {
+    /// The two bits of a type of service that are ECN's, which the kernel sets (RFC 3168).
+    const ECN: libc::c_int = 3;
+    let of = |level, option| match sockopt::get::<libc::c_int>(socket, level, option) {
+        Ok(value) => Ok(value),
+        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(0),
+        Err(error) => Err(error),
+    };
+    let pacing = sockopt::get::<u64>(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE)?;
+    let is_paced = pacing != u64::MAX && pacing != u64::from(u32::MAX);
+    let of_v4 = of(libc::IPPROTO_IP, libc::IP_TOS)? & !ECN | of(libc::IPPROTO_IP, libc::IP_MINTTL)?;
+    let of_v6 = match domain {
+        libc::AF_INET6 => {
+            of(libc::IPPROTO_IPV6, libc::IPV6_TCLASS)? & !ECN
+                | of(libc::IPPROTO_IPV6, libc::IPV6_MINHOPCOUNT)?
+        }
+        _ => 0,
+    };
+    let of_socket =
+        of(libc::SOL_SOCKET, libc::SO_PRIORITY)? | of(libc::SOL_SOCKET, SO_BUF_LOCK)? & RCVBUF_LOCK;
+    Ok(is_paced || of_v4 | of_v6 | of_socket != 0)
 }
 
 /// Whether reads end though the peer has not closed its end: nothing else shows shutdown(2) with `SHUT_RD`.
@@ -270,6 +300,11 @@ mod tests {
             (libc::SOL_SOCKET, libc::SO_TIMESTAMPING, 8, 0),
             (libc::SOL_SOCKET, libc::SO_RCVLOWAT, 2, 1),
             (libc::IPPROTO_TCP, TCP_INQ, 1, 0),
+            (libc::SOL_SOCKET, libc::SO_PRIORITY, 3, 0),
+            (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, 1_000_000, -1),
+            (libc::SOL_SOCKET, SO_BUF_LOCK, RCVBUF_LOCK, 0),
+            (libc::IPPROTO_IP, libc::IP_TOS, 16, 0),
+            (libc::IPPROTO_IP, libc::IP_MINTTL, 1, 0),
         ] {
             sockopt::set(other.as_fd(), level, option, &value).unwrap();
             assert_eq!(found(&other), Some(Obstacle::Options), "{option}");
@@ -311,6 +346,12 @@ mod tests {
         assert_eq!(obstacle(&mapped, namespace).unwrap(), Some(Obstacle::IpOptions));
         let (socket, _near) = accepted("::1");
         assert_eq!(obstacle(&socket, namespace).unwrap(), None);
+        for option in [libc::IPV6_TCLASS, libc::IPV6_MINHOPCOUNT] {
+            sockopt::set(socket.as_fd(), libc::IPPROTO_IPV6, option, &16).unwrap();
+            assert_eq!(obstacle(&socket, namespace).unwrap(), Some(Obstacle::Options), "{option}");
+            sockopt::set(socket.as_fd(), libc::IPPROTO_IPV6, option, &0).unwrap();
+            assert_eq!(obstacle(&socket, namespace).unwrap(), None, "{option}");
+        }
         // A header of eight bytes, filled up by PadN (RFC 8200, section 4.2).
         let header = [0_u8, 0, 1, 4, 0, 0, 0, 0];
         let set = sockopt::set(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_DSTOPTS, &header);

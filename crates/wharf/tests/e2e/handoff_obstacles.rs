@@ -24,6 +24,11 @@ def socket_filter(c):
 def ip_options(c): c.setsockopt(socket.IPPROTO_IP, 4, b'\1\1\1\1')
 def peek_offset(c): c.setsockopt(socket.SOL_SOCKET, 42, 0)
 def options(c): c.setsockopt(socket.SOL_SOCKET, 29, 1)
+def priority(c): c.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, 3)
+def receive_buffer(c): c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 100_000)
+def pacing(c): c.setsockopt(socket.SOL_SOCKET, 47, 1_000_000_000)
+def type_of_service(c): c.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 16)
+def least_hops(c): c.setsockopt(socket.IPPROTO_IP, 21, 1)
 def ktls(c): c.setsockopt(socket.IPPROTO_TCP, 31, b'tls')
 def md5(c):
     # A key for somebody else (struct tcp_md5sig).
@@ -45,15 +50,21 @@ s.bind(('', 7000)); s.listen(64); print('listens', flush=True)
 while True: threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
 ";
 
-const REASONS: [&str; 8] = [
-    "mark",
-    "bound_elsewhere",
-    "socket_filter",
-    "ip_options",
-    "peek_offset",
-    "options",
-    "ktls",
-    "md5",
+/// What is asked, and the reason.
+const REASONS: [(&str, &str); 13] = [
+    ("mark", "mark"),
+    ("bound_elsewhere", "bound_elsewhere"),
+    ("socket_filter", "socket_filter"),
+    ("ip_options", "ip_options"),
+    ("peek_offset", "peek_offset"),
+    ("options", "options"),
+    ("priority", "options"),
+    ("receive_buffer", "options"),
+    ("pacing", "options"),
+    ("type_of_service", "options"),
+    ("least_hops", "options"),
+    ("ktls", "ktls"),
+    ("md5", "md5"),
 ];
 
 #[test]
@@ -63,9 +74,9 @@ fn what_is_set_on_a_socket_keeps_its_connection_with_the_kernel() {
     }
     let Some(up) = Plan::new(Port::Auto).up_with(&["--set", "workers=1"]) else { return };
     let _server = serve(&up.hosts, "by_hand", ASKS);
-    for reason in REASONS {
+    for (what, reason) in REASONS {
         let mut stream = connect(&up.hosts, Ip::V4);
-        stream.write_all(format!("{reason}\n").as_bytes()).unwrap();
+        stream.write_all(format!("{what}\n").as_bytes()).unwrap();
         let mut answer = [0];
         stream.read_exact(&mut answer).unwrap();
         if answer != *b"y" {
@@ -81,7 +92,7 @@ fn what_is_set_on_a_socket_keeps_its_connection_with_the_kernel() {
             up.counter("handoff_refused", reason) > before
         });
         let refused: Vec<_> = up.group("handoff_refused").filter(|(_, n)| *n > 0).collect();
-        assert!(is_refused, "{reason}: {refused:?}");
+        assert!(is_refused, "{what}: {refused:?}");
         let listed = up.hosts.wharf(&["connections", "--json"]);
         assert!(listed.stdout.contains(&format!(r#""refused":"{reason}""#)), "{reason}: {listed}");
         assert_eq!(up.counter("handoff", "connections"), 0, "{reason}");

@@ -94,6 +94,13 @@ def signalled_by_ioctl(c):
 def printed(c):
     assert libc.dprintf(c.fileno(), b'%d %s %.1f', 7, b'words', ctypes.c_double(0.5)) == 11
 def option(c): c.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 16)
+def buffer(c): c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 100_000)
+def priority(c): c.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, 3)
+def lingers_when_closed(c): c.setsockopt(socket.IPPROTO_TCP, socket.TCP_LINGER2, 20)
+def harmless(c):
+    for option in [socket.SO_BROADCAST, socket.SO_REUSEPORT, socket.SO_KEEPALIVE, 46]:
+        c.setsockopt(socket.SOL_SOCKET, option, 1)
+    c.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 500_000)
 def congestion(c): c.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b'reno')
 def stream(c):
     libc.fdopen.restype = ctypes.c_void_p
@@ -170,7 +177,7 @@ while True:
 "#;
 
 /// What is done, and why the connection goes back, if it does.
-const CASES: [(&str, Option<&str>); 29] = [
+const CASES: [(&str, Option<&str>); 33] = [
     ("nothing", None),
     ("duplicated", None),
     ("by_number", None),
@@ -198,6 +205,10 @@ const CASES: [(&str, Option<&str>); 29] = [
     ("printed", Some("unserved")),
     ("mapped", Some("unserved")),
     ("option", Some("refused")),
+    ("buffer", Some("refused")),
+    ("priority", Some("refused")),
+    ("lingers_when_closed", Some("refused")),
+    ("harmless", None),
     ("congestion", Some("refused")),
     ("stream", Some("unserved")),
 ];
