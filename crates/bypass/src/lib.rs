@@ -21,7 +21,6 @@
 //! | `policy` | by which policy connections are offered |
 //! | `build` | of which build the library is |
 //! | `names` | the ends of connections |
-//! | `uring` | whether the program uses io_uring |
 //! | `os`, `trap`, `real` | the kernel's calls, and libc's own functions |
 //!
 //! There is no thread of the layer's own: all is done in the program's calls. A handler of a signal may make such a call
@@ -48,5 +47,4 @@ mod sharers;
 mod table;
 mod timeout;
 mod trap;
-mod uring;
 mod vfork;

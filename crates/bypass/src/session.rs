@@ -24,7 +24,7 @@ use self::numbers::Numbers;
 use crate::lock::Lock;
 use crate::own::{self, Own};
 use crate::policy::Policies;
-use crate::{names, os, timeout, uring, vfork};
+use crate::{names, os, timeout, vfork};
 
 /// Which calls wait for wharf, until it has answered all offers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -341,9 +341,10 @@ impl Session {
         self.numbers.give(cid.0);
     }
 
-    /// Offers a connection whose status has this count of changes. Returns whether wharf hears of it.
-    pub(crate) fn offer(&self, (cid, count): (Cid, u16), fd: c_int) -> bool {
-        let message = Message::Offer(cid, count, uring::is_used()).encode();
+    /// Offers a connection whose status has this count of changes, of a program that uses io_uring or does not. Returns whether
+    /// wharf hears of it.
+    pub(crate) fn offer(&self, (cid, count): (Cid, u16), fd: c_int, has_io_uring: bool) -> bool {
+        let message = Message::Offer(cid, count, has_io_uring).encode();
         let sent = os::send(self.socket.fd(), &message, Some(fd)).is_ok();
         self.offers.fetch_add(u64::from(sent), Ordering::Relaxed);
         sent

@@ -2,7 +2,7 @@
 
 use libc::{c_int, epoll_event, sigset_t, timespec};
 
-use super::poll::{AT_ONCE, is_time, nanos};
+use super::poll::{AT_ONCE, is_time, nanos, offer_and_look};
 use super::sockets;
 use crate::cancel;
 use crate::connection;
@@ -285,6 +285,10 @@ impl Call {
 }
 
 impl epoll::Kernel for Call {
+    fn offer_and_look(&self) -> bool {
+        offer_and_look()
+    }
+
     fn wait(&self, into: &mut [epoll_event], limit: Limit, held: Option<&Quiet>) -> c_int {
         let (fd, events, count) = (self.fd, into.as_mut_ptr(), into.len() as c_int);
         let outside = held.filter(|_| self.mask.is_null()).map(Quiet::outside);

@@ -17,6 +17,13 @@ use crate::session;
 use crate::table::{self, Word};
 use crate::trap::trap;
 
+/// Offers connections that wharfs have asked for, and looks at those that move. Returns true if there are more, which are to be
+/// looked at again soon.
+pub(super) fn offer_and_look() -> bool {
+    // Both are done.
+    connection::look_at_moving() | asked::offer()
+}
+
 /// The thread's own epoll descriptor, and when it was made, as a generation of sessions. It has the eventfd of each edge by
 /// edge: each time a wharf wakes the process every thread that waits sees it, and none takes it from another.
 struct Waiter(Cell<Option<Own>>, Cell<u32>);
@@ -162,7 +169,7 @@ fn wait_once(
         asleep
     });
     // Who cannot be woken looks again soon.
-    let has_more = asked::offer() || is_deaf;
+    let has_more = offer_and_look() || is_deaf;
     if connection.is_away() {
         return Woken::ForIt;
     }
@@ -269,7 +276,7 @@ fn poll_in(
 ) -> c_int {
     let mut is_full = false;
     loop {
-        let has_more = asked::offer();
+        let has_more = offer_and_look();
         let moves = moves(fds);
         for (fd, away) in fds.iter_mut().zip(&mut *away) {
             *away = connection::at(fd.fd).filter(|connection| connection.away().is_some());

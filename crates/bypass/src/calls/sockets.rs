@@ -8,7 +8,7 @@ use crate::os;
 use crate::real::real;
 use crate::session;
 use crate::trap::trap;
-use crate::{uring, vfork};
+use crate::vfork;
 
 /// A connection as a call has made it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ fn begin(fd: c_int, begun: Begun) {
     }
     let errno = os::errno();
     if is_tcp(fd) {
-        uring::look_now_and_then();
+        connection::uring::look_now_and_then();
         connection::insert(fd);
         if let Some(connection) = connection::at(fd) {
             if begun != Begun::Accepted {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use handoff::session::NICS_MAX;
 use libc::c_int;
 
-use super::{Connection, at, look_at_moving};
+use super::{Connection, at};
 use crate::lock::Lock;
 use crate::os;
 use crate::session::{self, Session};
@@ -101,14 +101,8 @@ pub(crate) fn is_due() -> bool {
     session::may_have_asked_since(DONE.load(Ordering::Relaxed))
 }
 
-/// Offers connections that wharfs have asked for, and looks at those that move. Returns whether there are more, which is to be
-/// looked at again soon.
+/// Offers connections that wharfs have asked for. Returns whether there are more, which is to be looked at again soon.
 pub(crate) fn offer() -> bool {
-    // Both are done.
-    look_at_moving() | offer_more()
-}
-
-fn offer_more() -> bool {
     if !is_due() {
         return false;
     }

@@ -9,7 +9,7 @@ use handoff::RestoreReason;
 use handoff::session::status::Place;
 
 use super::moves::shut_how;
-use super::{AWAY, Connection, INHERITED, KERNEL, all, epoll};
+use super::{AWAY, Connection, INHERITED, KERNEL, all, epoll, stay_at_kernel};
 use crate::os::{self, Quiet};
 use crate::sharers::{self, Number};
 use crate::{session, timeout};
@@ -26,11 +26,6 @@ pub(crate) fn share_all() {
 pub(crate) fn give_all_back(reason: RestoreReason) {
     stay_at_kernel();
     have_all_back(reason, timeout::OFFER);
-}
-
-/// Keeps all connections that there are from being offered.
-pub(crate) fn stay_at_kernel() {
-    all().for_each(|connection| connection.is_settled.store(true, Ordering::SeqCst));
 }
 
 /// Asks all back at once, and then waits for them, until so many nanoseconds have passed in which none came.

@@ -16,6 +16,7 @@ mod receive;
 mod send;
 mod splice;
 mod transit;
+pub(crate) mod uring;
 mod way;
 mod worth;
 
@@ -31,7 +32,7 @@ use libc::c_int;
 use self::asked::{Looked, Times};
 pub(crate) use self::descriptors::{forget_stale, insert, renew};
 use self::epoll::Slots;
-pub(crate) use self::inherited::{give_all_back, share_all, stay_at_kernel};
+pub(crate) use self::inherited::{give_all_back, share_all};
 use self::limits::Limits;
 pub(crate) use self::parts::Parts;
 pub(crate) use self::patience::{Patience, Waiting};
@@ -186,6 +187,11 @@ pub(crate) struct Ready {
 #[inline]
 pub(crate) fn offers() -> u32 {
     OFFERS.load(Ordering::Acquire)
+}
+
+/// Keeps all connections that there are from being offered.
+pub(crate) fn stay_at_kernel() {
+    all().for_each(|connection| connection.is_settled.store(true, Ordering::SeqCst));
 }
 
 /// All connections, each once.

@@ -13,7 +13,7 @@ use super::place::AtNic;
 use super::way::Way;
 use super::{
     AWAY, Connection, ENDING, KERNEL, OFFERING, OFFERS, RETURNING, SHUT_READ, SHUT_WRITE, Stays,
-    epoll,
+    epoll, uring,
 };
 use crate::os::{self, Quiet};
 use crate::session::{self, Session};
@@ -164,7 +164,7 @@ impl Connection {
         self.limits.read(fd);
         area.unsent_most().store(self.limits.unsent().into(), Ordering::Relaxed);
         let is_ready = epoll::from_kernel(self, session);
-        if is_ready && session.offer((cid, before), fd) {
+        if is_ready && session.offer((cid, before), fd, uring::is_used()) {
             self.state.store(AWAY, Ordering::Release);
             epoll::offered(self);
             return;

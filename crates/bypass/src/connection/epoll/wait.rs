@@ -140,8 +140,11 @@ impl Limit {
     const NOW: Limit = Limit(Some(0));
 }
 
-/// The kernel's part of one call of the program's.
+/// What a call of the program's does beside looking at the set.
 pub(crate) trait Kernel {
+    /// Offers connections, and looks at those that move. Returns true if there are more, which are to be looked at again soon.
+    fn offer_and_look(&self) -> bool;
+
     /// Waits in the kernel. While signals are kept back, they come in the wait, and end it, and nowhere else.
     fn wait(&self, into: &mut [epoll_event], limit: Limit, held: Option<&Quiet>) -> c_int;
 }
@@ -177,7 +180,7 @@ pub(crate) fn wait(
     loop {
         // Another thread may have made it one that has connections meanwhile.
         let set = set::at(fd);
-        let more_to_offer = asked::offer();
+        let more_to_offer = kernel.offer_and_look();
         dispatch(set);
         let count = set.map_or(there, |set| set.fill(into, there, kernel));
         if count > 0 {

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use handoff::RestoreReason;
 
-use crate::{connection, os, session};
+use super::stay_at_kernel;
+use crate::{os, session};
 
 /// Time between two looks when connections begin, in nanoseconds.
 const EVERY: u64 = 1_000_000_000;
@@ -33,7 +34,7 @@ pub(crate) fn is_used() -> bool {
     LOOKED.store(ended, Ordering::Relaxed);
     RESTS.store(ended + (ended - begun) * SHARE, Ordering::Relaxed);
     if !IS_USED.swap(is_used, Ordering::Relaxed) && is_used {
-        connection::stay_at_kernel();
+        stay_at_kernel();
         session::all().for_each(|session| session.restore_all(RestoreReason::IoUring));
     }
     is_used
