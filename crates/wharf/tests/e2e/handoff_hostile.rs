@@ -190,7 +190,11 @@ fn hostile(up: &Up, script: &str) -> Program {
     };
     let mut python = Command::new("python3");
     python.args(["-u", "-c", &format!("{BEGIN}{script}"), &address]);
-    python.args([hex(Message::Hello), hex(Message::Offer(Cid(0))), up.wharf.id().to_string()]);
+    python.args([
+        hex(Message::Hello),
+        hex(Message::Offer(Cid(0), 0, false)),
+        up.wharf.id().to_string(),
+    ]);
     up.hosts.server.spawn(&mut python)
 }
 

@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn who_begins_with_anything_but_hello_is_gone() {
         let (mut admission, now) = (Admission::new(0), Instant::now());
-        let offer = Message::Offer(handoff::Cid(0)).encode();
+        let offer = Message::Offer(handoff::Cid(0), 0, false).encode();
         let hello = Message::Hello.encode();
         for (number, message) in [(0, &offer[..]), (1, b"x"), (2, &[0; 100]), (3, &hello)] {
             let process = connect(&mut admission, number, USER, now).unwrap();
