@@ -95,7 +95,8 @@ impl Set {
     /// Fills `into` behind the first `there`, without waiting. Returns the number of events.
     fn fill(&'static self, into: &mut [epoll_event], there: usize, kernel: &impl Kernel) -> usize {
         if there > 0 {
-            return there + self.collect(&mut into[there..]);
+            let count = there + self.collect(&mut into[there..]);
+            return without_doubles(into, there, count);
         }
         let errno = os::errno();
         let now = |into: &mut [epoll_event]| {
@@ -113,8 +114,30 @@ impl Set {
         let first = if share == 0 { 0 } else { now(&mut into[..share]) };
         let count = first + self.collect(&mut into[first..]);
         let is_asked = share > 0 || count == 0 || count == into.len();
-        count + if is_asked { 0 } else { now(&mut into[count..]) }
+        let more = if is_asked { 0 } else { now(&mut into[count..]) };
+        let edge = if first > 0 { first } else { count };
+        without_doubles(into, edge, count + more)
     }
+}
+
+/// Leaves out of the first `count` events those behind the first `edge` that have the data of one before it, which gets their
+/// events. The kernel and a NIC have each been asked for one part: both report a connection that has moved in between, and
+/// programs such as Apache rely on it that a wait reports each descriptor once (`ep_send_events`). Descriptors that have the
+/// same data are one to the program. Returns the number of those that are left.
+fn without_doubles(events: &mut [epoll_event], edge: usize, count: usize) -> usize {
+    let mut left = edge.min(count);
+    for at in edge..count {
+        let event = events[at];
+        let data = event.u64;
+        match events[..edge].iter_mut().find(|one| one.u64 == data) {
+            Some(one) => one.events |= event.events,
+            None => {
+                events[left] = event;
+                left += 1;
+            }
+        }
+    }
+    left
 }
 
 fn events_of(ready: Ready) -> u32 {
