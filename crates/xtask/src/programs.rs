@@ -11,7 +11,7 @@ use crate::process::{is_installed, is_root, run, run_captured};
 use crate::tree::Tree;
 
 /// A program, or a file, and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 50] = [
+const PROGRAMS: [(&str, &str); 56] = [
     ("ip", "iproute2"),
     ("ping", "iputils-ping"),
     ("iperf3", "iperf3"),
@@ -28,12 +28,18 @@ const PROGRAMS: [(&str, &str); 50] = [
     ("busybox", "busybox"),
     ("gcc", "gcc"),
     ("/usr/include/stdio.h", "libc6-dev"),
+    ("g++", "g++"),
+    ("/usr/include/asio.hpp", "libasio-dev"),
     ("go", "golang-go"),
     ("caddy", "caddy"),
     ("/usr/include/liburing.h", "liburing-dev"),
     ("python3", "python3"),
     ("nginx", "nginx-light"),
     ("haproxy", "haproxy"),
+    ("apache2", "apache2-bin"),
+    ("varnishd", "varnish"),
+    ("escript", "erlang-base"),
+    ("lighttpd", "lighttpd"),
     ("redis-server", "redis-server"),
     ("redis-benchmark", "redis-tools"),
     ("memcached", "memcached"),
@@ -64,6 +70,25 @@ const PROGRAMS: [(&str, &str); 50] = [
     ("/usr/include/rdma/rdma_cma.h", "librdmacm-dev"),
     ("/usr/include/rdma/fabric.h", "libfabric-dev"),
 ];
+
+/// What the end-to-end tests `runtimes` need besides, where the environment asks for all of them.
+const RUNTIMES: [(&str, &str); 13] = [
+    // Netty comes from Maven Central.
+    ("mvn", "maven"),
+    ("/usr/lib/python3/dist-packages/uvloop/__init__.py", "python3-uvloop"),
+    ("/usr/lib/python3/dist-packages/gevent/__init__.py", "python3-gevent"),
+    ("/usr/bin/gunicorn", "gunicorn"),
+    ("php", "php-cli"),
+    ("stunnel4", "stunnel4"),
+    ("openssl", "openssl"),
+    ("mariadbd", "mariadb-server"),
+    ("mariadb-install-db", "mariadb-server"),
+    ("mariadb", "mariadb-client"),
+    ("sysbench", "sysbench"),
+    ("mosquitto", "mosquitto"),
+    ("/usr/lib/rabbitmq/bin/rabbitmq-server", "rabbitmq-server"),
+];
+const ALL_RUNTIMES: (&str, &str) = ("WHARF_RUNTIMES", "all");
 
 /// What asks whether a package may start its service (invoke-rc.d(8)).
 const MAY_START: &str = "/usr/sbin/policy-rc.d";
@@ -123,5 +148,9 @@ fn without_services(work: impl FnOnce() -> Result<(), String>) -> Result<(), Str
 }
 
 fn missing() -> Vec<(&'static str, &'static str)> {
-    PROGRAMS.into_iter().filter(|(program, _)| !is_installed(program)).collect()
+    let (name, value) = ALL_RUNTIMES;
+    let has_all = std::env::var(name).is_ok_and(|asked| asked == value);
+    let runtimes = if has_all { &RUNTIMES[..] } else { &[] };
+    let all = PROGRAMS.iter().chain(runtimes).copied();
+    all.filter(|(program, _)| !is_installed(program)).collect()
 }

@@ -46,6 +46,7 @@ mod rdma;
 mod received;
 mod refused;
 mod running;
+mod runtimes;
 mod segments;
 mod setup;
 mod shared;

@@ -8,11 +8,11 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 pub(super) const PARTS: usize = 8;
 
 /// A connection.
-pub(super) struct Http(BufReader<TcpStream>);
+pub(crate) struct Http(BufReader<TcpStream>);
 
 /// Why there is no answer, or not all of it.
 #[derive(Debug)]
-pub(super) enum Failed {
+pub(crate) enum Failed {
     /// The connection has ended before the first byte of an answer, as a server may end it (RFC 9112, section 9.5).
     Unanswered(io::Error),
     /// It has ended in the middle of an answer, or was waited for in vain.
@@ -29,18 +29,18 @@ impl fmt::Display for Failed {
 }
 
 /// An answer.
-pub(super) struct Answer {
-    pub(super) body: Vec<u8>,
+pub(crate) struct Answer {
+    pub(crate) body: Vec<u8>,
     /// The server closes the connection behind it.
-    pub(super) is_last: bool,
+    pub(crate) is_last: bool,
 }
 
 impl Http {
-    pub(super) fn new(stream: TcpStream) -> Self {
+    pub(crate) fn new(stream: TcpStream) -> Self {
         Http(BufReader::new(stream))
     }
 
-    pub(super) fn get(&mut self, path: &str) -> Result<Answer, Failed> {
+    pub(crate) fn get(&mut self, path: &str) -> Result<Answer, Failed> {
         self.get_by_parts(path, |_| {})
     }
 
@@ -55,7 +55,7 @@ impl Http {
     }
 
     /// Sends these bytes and gets an answer, while both are on their way.
-    pub(super) fn post(&mut self, path: &str, body: &[u8]) -> Result<Answer, Failed> {
+    pub(crate) fn post(&mut self, path: &str, body: &[u8]) -> Result<Answer, Failed> {
         self.post_by_parts(path, body, |_| {})
     }
 

@@ -3,7 +3,7 @@
 mod both;
 mod clients;
 mod full;
-mod http;
+pub(crate) mod http;
 mod killed;
 mod names;
 mod pairs;
@@ -16,7 +16,7 @@ mod streams;
 mod threads;
 mod unread;
 mod vforked;
-mod web;
+pub(crate) mod web;
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -33,14 +33,14 @@ use crate::handoff::library;
 use crate::setup::{HOST, Hosts, Ip, Plan, Port, WIRE, give, lasting_refusals, wharf};
 
 /// A client, and a server with wharf in front that lends it the wire's addresses.
-struct Stage {
+pub(crate) struct Stage {
     wharf: Program,
-    hosts: Hosts,
-    folder: Folder,
+    pub(crate) hosts: Hosts,
+    pub(crate) folder: Folder,
 }
 
 /// A folder that goes with the test.
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
     pub(crate) fn new() -> Self {
@@ -53,7 +53,7 @@ impl Folder {
         Folder(path)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
@@ -73,7 +73,7 @@ const MORE: [&str; 3] = ["--set", "workers=1", "--take-addresses"];
 
 impl Stage {
     /// `None`, and a word why, where these programs are not, or no hosts can be made.
-    fn new(programs: &[&str]) -> Option<Stage> {
+    pub(crate) fn new(programs: &[&str]) -> Option<Stage> {
         if !have(programs) {
             return None;
         }
@@ -84,12 +84,12 @@ impl Stage {
     }
 
     /// A program of the server's whose connections wharf may take.
-    fn wharf_run(&self, policy: &str, words: &[&str]) -> Command {
+    pub(crate) fn wharf_run(&self, policy: &str, words: &[&str]) -> Command {
         self.wharf_run_with(policy, &[], words)
     }
 
     /// The same with more options.
-    fn wharf_run_with(&self, policy: &str, options: &[&str], words: &[&str]) -> Command {
+    pub(crate) fn wharf_run_with(&self, policy: &str, options: &[&str], words: &[&str]) -> Command {
         let mut run = wharf();
         run.env("WHARF_LIBRARY", library()).current_dir(&self.folder.0);
         run.args(["run", "--policy", policy]).args(options).arg("--").args(words);
@@ -102,7 +102,7 @@ impl Stage {
     }
 
     /// This one, once it listens.
-    fn serves(&self, mut run: Command, port: u16) -> Program {
+    pub(crate) fn serves(&self, mut run: Command, port: u16) -> Program {
         let mut server = self.hosts.server.spawn(&mut run);
         let listens = wait_until(|| !server.runs() || listens(&self.hosts, port));
         assert!(listens && server.runs(), "{}", server.wait());
@@ -124,7 +124,7 @@ impl Stage {
     }
 
     /// Counters of the handoff that are not zero, for the message of a test that fails.
-    fn counters(&self) -> Vec<(String, u64)> {
+    pub(crate) fn counters(&self) -> Vec<(String, u64)> {
         let groups = ["handoff", "handoff_refused", "handoff_restored"];
         let all = groups.into_iter().flat_map(|group| {
             self.of_group(group).into_iter().map(move |(name, n)| (format!("{group}.{name}"), n))
@@ -144,7 +144,7 @@ impl Stage {
             .collect()
     }
 
-    fn counter(&self, group: &str, name: &str) -> u64 {
+    pub(crate) fn counter(&self, group: &str, name: &str) -> u64 {
         self.of_group(group).into_iter().find(|(this, _)| this == name).unwrap().1
     }
 
@@ -223,7 +223,7 @@ fn listens(hosts: &Hosts, port: u16) -> bool {
 }
 
 /// Files of these lengths with bytes of their own.
-fn files(folder: &Path, lengths: &[usize]) -> Vec<(String, Vec<u8>)> {
+pub(crate) fn files(folder: &Path, lengths: &[usize]) -> Vec<(String, Vec<u8>)> {
     let file = |(at, len): (usize, &usize)| {
         let (name, bytes) = (format!("file{at}"), crate::handoff::bytes(*len, at as u64 + 1));
         fs::write(folder.join(&name), &bytes).unwrap();

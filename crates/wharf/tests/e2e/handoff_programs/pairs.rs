@@ -21,7 +21,7 @@ pub(super) const LONG: usize = 20_000_000;
 
 impl Stage {
     /// Makes a program of a source, by this compiler and its arguments.
-    pub(super) fn build(&self, source: &str, compiler: &[&str], behind: &[&str]) -> String {
+    pub(crate) fn build(&self, source: &str, compiler: &[&str], behind: &[&str]) -> String {
         let program = self.folder.text(source.split('.').next().unwrap());
         let mut command = Command::new(compiler[0]);
         command.args(&compiler[1..]).args(["-o", &program]);

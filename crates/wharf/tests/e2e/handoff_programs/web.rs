@@ -12,7 +12,7 @@ use crate::handoff::bytes;
 use crate::setup::Hosts;
 
 /// Connections at a time.
-pub(super) const CONNECTIONS: usize = 8;
+pub(crate) const CONNECTIONS: usize = 8;
 /// From what fits a segment to what is larger than all that is in flight.
 pub(super) const LENGTHS: [usize; 4] = [100, 20_000, 300_000, 3_000_000];
 
@@ -30,7 +30,7 @@ http {
 
 /// Clients that ask for all files, over and over, and compare them. Connections that the server has closed between two
 /// answers, as HTTP lets it, are opened again. Returns those that are open in the end.
-pub(super) fn load(
+pub(crate) fn load(
     hosts: &Hosts,
     port: u16,
     files: &[(String, Vec<u8>)],
