@@ -4,3 +4,4 @@
 mod arbitrary;
 mod flow;
 mod messages;
+mod packet;

@@ -1,5 +1,4 @@
 //! The view of a packet, and a glance at it: one law for every form of packet.
-#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use proptest::prelude::*;
 use testkit::forms::{Form, Meaning, Values, all};
