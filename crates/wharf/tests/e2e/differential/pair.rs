@@ -146,7 +146,7 @@ impl<'a> Pair<'a> {
             }
             step => {
                 let kernel = self.kernel.run(step);
-                (self.moving.run(step), kernel)
+                (self.run_moving(step, &kernel), kernel)
             }
         };
         let (moving, kernel) = outcomes;
@@ -160,6 +160,20 @@ impl<'a> Pair<'a> {
         let result = result.copied().unwrap_or(0);
         self.model.took(step, unread, result);
         self.settle()
+    }
+
+    /// Runs a step on the line that moves, and again while that says "not yet" and the kernel's does not: a call that may say
+    /// so does while its connection moves for longer than a call waits (`timeout` of the library).
+    fn run_moving(&mut self, step: &Step, kernel: &Outcome) -> Outcome {
+        let since = Instant::now();
+        loop {
+            let outcome = self.moving.run(step);
+            let is_over = since.elapsed() > self.lab.patience;
+            if outcome == *kernel || is_over || !says_not_yet(step, &outcome) {
+                return outcome;
+            }
+            rest(since);
+        }
     }
 
     /// Whether a call tells of what is ready though that is no edge, as the connection moves meanwhile: more of them are no
@@ -469,4 +483,15 @@ pub(super) fn shrink(lab: &mut Lab, sequence: &Sequence, seed: u64, tell: fn(usi
         part /= 2;
     }
     least
+}
+
+/// Returns true if a call that does not wait had nothing to do, and so has changed nothing.
+fn says_not_yet(step: &Step, outcome: &Outcome) -> bool {
+    const NOT_YET: i64 = -(libc::EAGAIN as i64);
+    match step {
+        Step::Poll { .. } => outcome.first() == Some(&0),
+        Step::Send { .. } => outcome.iter().rev().nth(1) == Some(&NOT_YET),
+        Step::Receive { .. } => outcome.first() == Some(&NOT_YET),
+        _ => false,
+    }
 }
