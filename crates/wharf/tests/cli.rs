@@ -263,7 +263,7 @@ fn a_capture_that_cannot_be_read_leaves_no_output() {
     let no_header = directory.file("header.pcap", &whole[..20]);
     let empty = directory.file("empty.pcap", b"");
     let text = directory.file("text.pcap", b"this is no capture at all\n");
-    let cooked = directory.file("cooked.pcap", &header(113));
+    let wireless = directory.file("wireless.pcap", &header(105));
     let missing = directory.path("missing.pcap");
     let itself = directory.path("");
     let output = directory.path("out.pcap");
@@ -272,7 +272,7 @@ fn a_capture_that_cannot_be_read_leaves_no_output() {
         (&no_header, &["header.pcap", "truncated", "header"][..]),
         (&empty, &["empty.pcap", "not a capture"]),
         (&text, &["text.pcap", "not a capture"]),
-        (&cooked, &["cooked.pcap", "LINUX_SLL", "ETHERNET", "tcpdump -i eth0"]),
+        (&wireless, &["wireless.pcap", "IEEE802_11", "ETHERNET", "LINUX_SLL2"]),
         (&missing, &["missing.pcap", "No such file"]),
         (&itself, &["directory"]),
     ] {

@@ -22,12 +22,20 @@ pub enum CaptureError {
         /// What makes no sense.
         what: String,
     },
-    /// Frames of another kind than Ethernet.
-    #[error(
-        "its link type is {0}, and only ETHERNET is read: capture on one Ethernet interface \
-         (`tcpdump -i eth0`, not `-i any`)"
-    )]
+    /// Packets of a link layer that is not read.
+    #[error("its link type is {0}, and only ETHERNET, RAW, LINUX_SLL and LINUX_SLL2 are read")]
     LinkType(String),
+    /// An interface that is described behind the first packet has another link type than those before it.
+    #[error(
+        "packet {packet} is of an interface with the link type {link}, which is described too late: pcap, which the \
+         first packets are written in, has one link type (`mergecap -w sorted.pcapng IN` describes all interfaces first)"
+    )]
+    LateInterface {
+        /// Which packet, counted from 1.
+        packet: u64,
+        /// The name of its link type.
+        link: String,
+    },
     /// A timestamp that the pcap format cannot hold: its seconds have 32 bits.
     #[error("a packet's timestamp lies after the year 2106, which pcap cannot hold")]
     Timestamp,

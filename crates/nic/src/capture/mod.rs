@@ -1,6 +1,6 @@
 //! Capture files, and the offload cores run over them in virtual time.
 //!
-//! [`Reader`] reads pcap and pcapng, [`Writer`] writes pcap. [`lro()`], [`gso()`] and [`roundtrip()`]
+//! [`Reader`] reads pcap and pcapng; [`Writer`] writes pcap, and pcapng where interfaces have different link types. [`lro()`], [`gso()`] and [`roundtrip()`]
 //! take packets with their timestamps and give what the same cores would have given, at the times
 //! at which they would have: no clock is looked at, so the same input gives the same output.
 //!
@@ -9,6 +9,7 @@
 
 mod error;
 mod gso;
+mod link;
 pub(crate) mod live;
 mod lro;
 mod read;
@@ -16,6 +17,7 @@ mod write;
 
 pub use self::error::CaptureError;
 pub use self::gso::gso;
+pub use self::link::LinkCounts;
 pub use self::live::{Captured, Wanted};
 pub use self::lro::{lro, roundtrip};
 pub use self::read::Reader;
@@ -34,7 +36,7 @@ pub struct Packet {
     pub time: Nanos,
     /// Its length on the wire, in bytes; `data` may hold less.
     pub original_len: u32,
-    /// The Ethernet frame, as far as it was captured.
+    /// The Ethernet frame, as far as it was captured: see [`Reader`] about other link layers.
     pub data: Vec<u8>,
 }
 

@@ -1,6 +1,8 @@
 //! Reading pcap and pcapng.
 
+use std::cell::RefCell;
 use std::io::{self, Chain, Cursor, Read};
+use std::rc::Rc;
 
 use pcap_file::pcap::PcapReader;
 use pcap_file::pcapng::PcapNgReader;
@@ -9,6 +11,7 @@ use pcap_file::pcapng::blocks::interface_description::{
 };
 use pcap_file::{DataLink, Endianness, PcapError, TsResolution};
 
+use super::link::{self, LinkCounts, Links, SharedLinks};
 use super::{CaptureError, Packet, Resolution};
 
 /// The format's first bytes, byte-swapped or not (draft-ietf-opsawg-pcap, section 4).
@@ -22,16 +25,33 @@ const PCAP: [[u8; 4]; 4] = [
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
 /// Block types that hold packets (draft-ietf-opsawg-pcapng, sections 4.3, 4.4 and appendix A).
+const INTERFACE: u32 = 1;
 const OBSOLETE_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 const ENHANCED_PACKET: u32 = 6;
+/// A section header, behind which interfaces are numbered from 0 again.
+const SECTION: u32 = 0x0a0d_0d0a;
 
 /// The packets of a capture, one by one. After an error there are no more.
+///
+/// Those of other link layers than Ethernet become Ethernet frames, which a [`Writer`](super::Writer) that was made
+/// [`like`](super::Writer::like) this reader makes what they were. So do all where interfaces have different link types.
 pub struct Reader<R: Read> {
     format: Format<Source<R>>,
     resolution: Resolution,
     packets: u64,
     ended: bool,
+    /// The first packet, which was read to know the interfaces.
+    first: Option<Result<Option<Raw>, CaptureError>>,
+    links: SharedLinks,
+    /// Link type of all packets; `None` if there are several.
+    common: Option<u16>,
+}
+
+/// A packet as the capture has it.
+struct Raw {
+    interface: u32,
+    packet: Packet,
 }
 
 /// The stream, with the bytes that were looked at put back in front.
@@ -54,10 +74,11 @@ impl<R: Read> Reader<R> {
             _ => CaptureError::Io(error),
         })?;
         let stream = Cursor::new(magic).chain(stream);
-        let (format, resolution) = if PCAP.contains(&magic) {
+        let mut links = Links::default();
+        let (mut format, resolution) = if PCAP.contains(&magic) {
             let reader = PcapReader::new(stream).map_err(|error| in_packet(0, error))?;
             let header = reader.header();
-            ethernet(header.datalink)?;
+            links.interfaces.push(link_type(header.datalink));
             let resolution = match header.ts_resolution {
                 TsResolution::MicroSecond => Resolution::Microseconds,
                 TsResolution::NanoSecond => Resolution::Nanoseconds,
@@ -70,7 +91,53 @@ impl<R: Read> Reader<R> {
         } else {
             return Err(CaptureError::NotACapture);
         };
-        Ok(Reader { format, resolution, packets: 0, ended: false })
+        let first = match &mut format {
+            Format::Pcap(_) => None,
+            Format::PcapNg(reader) => Some(next_of_pcapng(reader, &mut links, 1)),
+        };
+        let common = links.common();
+        if let Some(link) = common.filter(|link| !link::is_read(*link)) {
+            return Err(CaptureError::LinkType(link::name(link)));
+        }
+        links.is_translated = common != Some(link::ETHERNET);
+        let links = Rc::new(RefCell::new(links));
+        Ok(Reader { format, resolution, packets: 0, ended: false, first, links, common })
+    }
+
+    /// Link type of all packets, if they have one, and the links.
+    pub(super) fn links(&self) -> (Option<u16>, &SharedLinks) {
+        (self.common, &self.links)
+    }
+
+    /// What is counted beside the counters of a run: a function, to be called when the reader is used up.
+    pub fn counts(&self) -> impl Fn() -> LinkCounts + use<R> {
+        let links = Rc::clone(&self.links);
+        move || links.borrow().counts()
+    }
+
+    fn next_raw(&mut self) -> Result<Option<Raw>, CaptureError> {
+        if let Some(first) = self.first.take() {
+            return first;
+        }
+        match &mut self.format {
+            Format::Pcap(reader) => next_of_pcap(reader, self.resolution, self.packets),
+            Format::PcapNg(reader) => {
+                next_of_pcapng(reader, &mut self.links.borrow_mut(), self.packets)
+            }
+        }
+    }
+
+    /// The packet, as an Ethernet frame.
+    fn frame(&self, Raw { interface, packet }: Raw) -> Result<Packet, CaptureError> {
+        let mut links = self.links.borrow_mut();
+        let link = links.interfaces.get(interface as usize).copied();
+        if let (Some(common), Some(link)) = (self.common, link)
+            && link != common
+        {
+            let link = link::name(link);
+            return Err(CaptureError::LateInterface { packet: self.packets, link });
+        }
+        Ok(if links.is_translated { links.translate(interface, packet) } else { packet })
     }
 
     /// What an output needs so that no timestamp loses anything.
@@ -87,10 +154,8 @@ impl<R: Read> Iterator for Reader<R> {
             return None;
         }
         self.packets += 1;
-        let next = match &mut self.format {
-            Format::Pcap(reader) => next_of_pcap(reader, self.resolution, self.packets),
-            Format::PcapNg(reader) => next_of_pcapng(reader, self.packets),
-        };
+        let next = self.next_raw();
+        let next = next.and_then(|raw| raw.map(|raw| self.frame(raw)).transpose());
         self.ended = !matches!(next, Ok(Some(_)));
         next.transpose()
     }
@@ -100,7 +165,7 @@ fn next_of_pcap<R: Read>(
     reader: &mut PcapReader<R>,
     resolution: Resolution,
     number: u64,
-) -> Result<Option<Packet>, CaptureError> {
+) -> Result<Option<Raw>, CaptureError> {
     // Raw, because the checks of the cooked packet refuse what `tcpdump -s` writes.
     let Some(packet) = reader.next_raw_packet() else { return Ok(None) };
     let packet = packet.map_err(|error| in_packet(number, error))?;
@@ -110,28 +175,36 @@ fn next_of_pcap<R: Read>(
     };
     let time = u64::from(packet.ts_sec) * 1_000_000_000 + u64::from(packet.ts_frac) * fraction;
     let original_len = packet.orig_len.max(packet.incl_len);
-    Ok(Some(Packet { time, original_len, data: packet.data.into_owned() }))
+    let packet = Packet { time, original_len, data: packet.data.into_owned() };
+    Ok(Some(Raw { interface: 0, packet }))
 }
 
 fn next_of_pcapng<R: Read>(
     reader: &mut PcapNgReader<R>,
+    links: &mut Links,
     number: u64,
-) -> Result<Option<Packet>, CaptureError> {
+) -> Result<Option<Raw>, CaptureError> {
     loop {
         let Some(block) = reader.next_raw_block() else { return Ok(None) };
         let block = block.map_err(|error| in_packet(number, error))?;
         let kind = block.type_;
+        if kind == SECTION {
+            links.section = links.interfaces.len();
+        }
+        let body = block.body.into_owned();
+        if kind == INTERFACE {
+            let described = reader.interfaces().last();
+            links.interfaces.extend(described.map(|interface| link_type(interface.linktype)));
+        }
         if !matches!(kind, OBSOLETE_PACKET | SIMPLE_PACKET | ENHANCED_PACKET) {
             continue;
         }
-        let body = block.body.into_owned();
         let fields = PacketFields::read(kind, &body, reader.section().endianness)
             .ok_or_else(|| damaged(number, "its block is too short"))?;
         let interface = reader
             .interfaces()
             .get(fields.interface)
             .ok_or_else(|| damaged(number, "its interface is not described"))?;
-        ethernet(interface.linktype)?;
         let time = nanoseconds(interface, fields.time)
             .ok_or_else(|| damaged(number, "its timestamp makes no sense"))?;
         let len = match kind {
@@ -146,7 +219,9 @@ fn next_of_pcapng<R: Read>(
             .get(..len as usize)
             .ok_or_else(|| damaged(number, "it is longer than its block"))?
             .to_vec();
-        return Ok(Some(Packet { time, original_len: fields.original_len.max(len), data }));
+        let packet = Packet { time, original_len: fields.original_len.max(len), data };
+        let interface = (links.section + fields.interface) as u32;
+        return Ok(Some(Raw { interface, packet }));
     }
 }
 
@@ -214,12 +289,8 @@ fn nanoseconds(interface: &InterfaceDescriptionBlock<'_>, time: u64) -> Option<u
 
 /// The link type's upper half says how long the frame check sequence is; it is cut off like
 /// Ethernet padding.
-fn ethernet(link: DataLink) -> Result<(), CaptureError> {
-    match DataLink::from(u32::from(link) & 0xffff) {
-        DataLink::ETHERNET => Ok(()),
-        DataLink::Unknown(number) => Err(CaptureError::LinkType(format!("number {number}"))),
-        other => Err(CaptureError::LinkType(format!("{other:?}"))),
-    }
+fn link_type(link: DataLink) -> u16 {
+    u32::from(link) as u16
 }
 
 fn damaged(packet: u64, what: &str) -> CaptureError {

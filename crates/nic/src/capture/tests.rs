@@ -6,6 +6,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::config::Config;
 
+mod links;
+
 /// A capture in memory, in either format and byte order.
 struct File(Vec<u8>);
 
@@ -85,19 +87,26 @@ fn pcapng_is_read_by_each_interfaces_clock() {
 }
 
 #[test]
-fn what_is_no_ethernet_capture_is_refused_by_name() {
+fn what_is_not_read_is_refused_by_name() {
     let refused = |file: File| file.read().unwrap_err();
     assert!(matches!(refused(File(b"GIF89a".to_vec())), CaptureError::NotACapture));
     assert!(matches!(refused(File(Vec::new())), CaptureError::NotACapture));
-    let named = refused(File::pcap(MICROSECONDS, 113));
-    assert!(named.to_string().contains("LINUX_SLL"), "{named}");
-    let named = refused(File::pcap(MICROSECONDS, 276));
-    assert!(named.to_string().contains("SLL2") || named.to_string().contains("276"), "{named}");
+    let named = refused(File::pcap(MICROSECONDS, 105));
+    assert!(named.to_string().contains("IEEE802_11"), "{named}");
 
     let mut file = File::pcapng();
-    file.block(1, &[101, 0], &[]);
+    file.block(1, &[105, 0], &[]);
     file.block(6, &[0, 0, 0, 1, 1], b"a");
-    assert!(matches!(refused(file), CaptureError::LinkType(name) if name == "RAW"));
+    assert!(matches!(refused(file), CaptureError::LinkType(name) if name == "IEEE802_11"));
+
+    // Another link type behind the first packet, where pcap is written already.
+    let mut file = File::pcapng();
+    file.block(1, &[1, 0], &[]);
+    file.block(6, &[0, 0, 0, 1, 1], b"a");
+    file.block(1, &[101, 0], &[]);
+    file.block(6, &[1, 0, 0, 1, 1], b"a");
+    let late = refused(file);
+    assert!(matches!(&late, CaptureError::LateInterface { packet: 2, link } if link == "RAW"));
 }
 
 #[test]

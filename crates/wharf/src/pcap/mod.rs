@@ -25,8 +25,8 @@ use self::capture::CaptureArgs;
 
 /// Capture what passes wharf's wire, or run the offloads over a capture file, in virtual time
 ///
-/// Reads pcap and pcapng with Ethernet frames and writes pcap. The packets' own timestamps are
-/// the clock, so the same input always gives the same output.
+/// Reads pcap and pcapng (Ethernet, RAW, LINUX_SLL and LINUX_SLL2) and writes pcap, or pcapng where interfaces have
+/// different link types. The packets' own timestamps are the clock, so the same input always gives the same output.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: what would LRO have made of this?\n  \
                         wharf pcap lro in.pcap out.pcap")]
@@ -132,7 +132,8 @@ fn run_over(
         cause => Error::Output { path: path.clone(), cause },
     };
     let (target, file) = Target::create(path, &input)?;
-    let mut writer = Writer::new(BufWriter::new(file), reader.resolution()).map_err(unwritable)?;
+    let mut writer = Writer::like(BufWriter::new(file), &reader).map_err(unwritable)?;
+    let counts = reader.counts();
 
     // Which of the two files an error is of.
     let input_failed = Cell::new(false);
@@ -148,9 +149,14 @@ fn run_over(
             Some(packet)
         }
     });
-    let statistics = work(&mut packets, &mut writer)
+    let mut statistics = work(&mut packets, &mut writer)
         .map_err(|cause| if input_failed.get() { unreadable(cause) } else { unwritable(cause) })?;
     writer.finish().map_err(unwritable)?;
+    let counts = counts();
+    if let Some([bytes_in, bytes_out]) = counts.bytes {
+        (statistics.bytes_in, statistics.bytes_out) = (bytes_in, bytes_out);
+    }
+    statistics.counters.extend(counts.entries());
     target.commit().map_err(|cause| unwritable(cause.into()))?;
     if let Some(packet) = truncated {
         tell(&format!(
