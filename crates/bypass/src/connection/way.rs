@@ -62,7 +62,10 @@ impl Connection {
         if let Some(session) = session::all().find(is_known) {
             return Some(Some(session));
         }
-        let interface = os::leaves_by(names::ends(self.fd())?)?;
+        let interface = match names::scope_of_peer(self.fd()) {
+            Some(interface) => interface,
+            None => os::leaves_by(names::ends(self.fd())?)?,
+        };
         let is_its = |session: &&Session| session.interface == interface && !session.is_dead();
         let found = session::all().find(is_its);
         self.nic.store(found.map_or(0, |session| session.number), Ordering::Relaxed);

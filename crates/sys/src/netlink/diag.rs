@@ -25,6 +25,7 @@ pub struct Shown {
 
 /// `struct inet_diag_req_v2`: family, protocol, extensions, padding, states, and `struct inet_diag_sockid`.
 fn question(local: SocketAddr, remote: SocketAddr) -> Vec<u8> {
+    let interface = scope_of(local) | scope_of(remote);
     let (local, remote) = (canonical(local), canonical(remote));
     let family = if local.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     // Keys are shown behind `struct tcp_info`, in Linux 6.18 only if that was asked for.
@@ -42,10 +43,18 @@ fn question(local: SocketAddr, remote: SocketAddr) -> Vec<u8> {
         question.extend(&octets);
         question.resize(question.len() + 16 - octets.len(), 0);
     }
-    // Any interface, and no cookie (`INET_DIAG_NOCOOKIE`).
-    question.extend([0; 4]);
+    // A socket that is bound to an interface is found by that alone. No cookie (`INET_DIAG_NOCOOKIE`).
+    question.extend(interface.to_ne_bytes());
     question.extend([0xff; 8]);
     question
+}
+
+/// The scope of a link-local address, to which the kernel binds the socket; 0 for others.
+fn scope_of(end: SocketAddr) -> u32 {
+    match end {
+        SocketAddr::V6(end) => end.scope_id(),
+        SocketAddr::V4(_) => 0,
+    }
 }
 
 fn canonical(end: SocketAddr) -> SocketAddr {
@@ -67,7 +76,7 @@ fn shown(message: &[u8]) -> Option<Shown> {
     Some(shown)
 }
 
-/// What is shown of the connection with these ends, in the namespace of the netlink connection, which is one of
+/// What is shown of the connection with these ends, link-local addresses with their scope, in the namespace of the netlink connection, which is one of
 /// [`Protocol::Diag`]. `None` if there is none, or the kernel has no sock_diag for TCP.
 ///
 /// [`Protocol::Diag`]: super::Protocol::Diag

@@ -254,8 +254,8 @@ pub struct NextHop {
     pub neighbour: IpAddr,
 }
 
-/// The next hop of the segments of a TCP connection of a user's, as the kernel routes them now. The connection of netlink
-/// is one of [`Protocol::Route`].
+/// The next hop of the segments of a TCP connection of a user's, as the kernel routes them now: by the interface that is
+/// the scope of `to`, if it has one. The connection of netlink is one of [`Protocol::Route`].
 ///
 /// [`Protocol::Route`]: super::Protocol::Route
 ///
@@ -284,6 +284,11 @@ pub fn next_hop(
         RouteAttribute::Sport(from.port()),
         RouteAttribute::Dport(to.port()),
     ]);
+    if let SocketAddr::V6(to) = to
+        && to.scope_id() != 0
+    {
+        question.attributes.push(RouteAttribute::Oif(to.scope_id()));
+    }
     let mut message = vec![0; question.buffer_len()];
     question.emit(&mut message);
     let what = "find a route";

@@ -61,6 +61,24 @@ fn raw<T>(address: &T) -> (*const libc::sockaddr, libc::socklen_t) {
     (std::ptr::from_ref(address).cast(), size_of::<T>() as libc::socklen_t)
 }
 
+/// The interface that is the scope of a link-local peer's address; `None` for other peers, and without one.
+pub(super) fn scope_of_peer(socket: BorrowedFd<'_>) -> io::Result<Option<u32>> {
+    // SAFETY: all-zero is a valid address.
+    let mut address: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
+    let mut length = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
+    let to = std::ptr::from_mut(&mut address).cast();
+    // SAFETY: `address` is writable, and `length` its size; the kernel writes no more.
+    let got = unsafe { libc::getpeername(socket.as_raw_fd(), to, &raw mut length) };
+    match check(got) {
+        Ok(_) => {
+            let is_v6 = libc::c_int::from(address.sin6_family) == libc::AF_INET6;
+            Ok((is_v6 && address.sin6_scope_id != 0).then_some(address.sin6_scope_id))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Ends a socket's connection, with `connect` to no address (`AF_UNSPEC`, connect(2)).
 pub(super) fn disconnect(socket: BorrowedFd<'_>) -> io::Result<()> {
     let nowhere =

@@ -7,7 +7,8 @@ use crate::error::check;
 use crate::sockopt;
 use crate::tcp::repair::state;
 
-/// `SO_NETNS_COOKIE` (include/uapi/asm-generic/socket.h).
+/// `SO_BINDTOIFINDEX` and `SO_NETNS_COOKIE` (include/uapi/asm-generic/socket.h).
+const SO_BINDTOIFINDEX: libc::c_int = 62;
 const SO_NETNS_COOKIE: libc::c_int = 71;
 /// `TCP_AO_INFO` (include/uapi/linux/tcp.h), and the size of `struct tcp_ao_info_opt`.
 const TCP_AO_INFO: libc::c_int = 40;
@@ -91,13 +92,21 @@ pub fn obstacle(socket: impl AsFd, namespace: u64) -> io::Result<Option<Obstacle
         (is_authenticated(socket), Obstacle::Authenticated),
         (len_of(socket, libc::SOL_SOCKET, libc::SO_GET_FILTER)? > 0, Obstacle::Filter),
         (of_socket(libc::SO_MARK)? != 0, Obstacle::Mark),
-        (len_of(socket, libc::SOL_SOCKET, libc::SO_BINDTODEVICE)? > 0, Obstacle::BoundToDevice),
+        (is_bound_to_device(socket)?, Obstacle::BoundToDevice),
         (has_ip_options(socket, domain)?, Obstacle::IpOptions),
         (peek_offset(socket)?.is_some(), Obstacle::PeekOffset),
         (has_options(socket)? || has_wire_options(socket, domain)?, Obstacle::Options),
         (is_shut(socket)?, Obstacle::Shut),
     ];
     Ok(found.into_iter().find_map(|(is_there, obstacle)| is_there.then_some(obstacle)))
+}
+
+/// Whether a socket is bound to an interface, but by the kernel: it binds those with link-local addresses to the
+/// interface that is the scope of these (`tcp_v6_connect`, `tcp_v6_syn_recv_sock`).
+fn is_bound_to_device(socket: BorrowedFd<'_>) -> io::Result<bool> {
+    let index: libc::c_int = sockopt::get(socket, libc::SOL_SOCKET, SO_BINDTOIFINDEX)?;
+    let scope = super::address::scope_of_peer(socket)?;
+    Ok(index != 0 && scope != Some(index as u32))
 }
 
 /// Whether a socket has keys of TCP-AO. Without any, or before Linux 6.7, asking for them is an error.

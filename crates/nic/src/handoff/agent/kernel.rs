@@ -82,6 +82,10 @@ impl Offered {
         let Ok((local, remote)) = sys::tcp::ends(&socket) else {
             return Err((Refusal::State, socket));
         };
+        // A link-local address is one of a link, and the NIC is on one.
+        if scope_of(remote).is_some_and(|scope| scope != host.interface) {
+            return Err((Refusal::Route, socket));
+        }
         let offered = Offered { socket, local, remote, reuse_address: false, carried: [0; 2] };
         let standing = match owner_of(&offered) {
             Ok(user) => host.admit(&offered.path(), Owner { pid, user }),
@@ -255,6 +259,15 @@ pub(super) fn ends_of(socket: impl AsFd) -> Option<FourTuple> {
     sys::tcp::ends(socket).ok().map(|(local, remote)| path_of(local, remote))
 }
 
+/// The interface that a link-local address is one of; `None` for other addresses.
+fn scope_of(end: SocketAddr) -> Option<u32> {
+    match end {
+        SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => Some(v6.scope_id()),
+        _ => None,
+    }
+}
+
+/// Packets have no scope: the wire that they pass tells it.
 fn path_of(local: SocketAddr, remote: SocketAddr) -> FourTuple {
     let plain = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
     FourTuple { local: plain(local), remote: plain(remote) }

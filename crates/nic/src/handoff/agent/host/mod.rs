@@ -12,7 +12,7 @@ mod pending;
 mod tracking;
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
@@ -90,6 +90,17 @@ pub(super) enum Verdict {
     NextHop(Mac),
 }
 
+/// The ends of a connection on the wire behind this interface: link-local addresses with their scope.
+fn scoped(path: &FourTuple, interface: u32) -> (SocketAddr, SocketAddr) {
+    let scoped = |end: SocketAddr| match end {
+        SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => {
+            SocketAddrV6::new(*v6.ip(), v6.port(), 0, interface).into()
+        }
+        end => end,
+    };
+    (scoped(path.local), scoped(path.remote))
+}
+
 impl Host {
     /// That of the calling thread's network namespace, with an interface of this index. With `bypass_firewall` neither
     /// the firewall nor tc are asked.
@@ -140,7 +151,10 @@ impl Host {
             return Err(Refusal::Ipsec);
         }
         let shown = match &mut self.kernel.diag {
-            Some(diag) => diag::show(diag, path.local, path.remote).ok().flatten(),
+            Some(diag) => {
+                let (local, remote) = scoped(path, self.interface);
+                diag::show(diag, local, remote).ok().flatten()
+            }
             None => None,
         };
         let shown = shown.unwrap_or_default();
@@ -163,7 +177,8 @@ impl Host {
     }
 
     fn route(&mut self, path: &FourTuple, user: u32) -> sys::Result<NextHop> {
-        route::next_hop(&mut self.kernel.route, path.local, path.remote, user)
+        let (local, remote) = scoped(path, self.interface);
+        route::next_hop(&mut self.kernel.route, local, remote, user)
     }
 
     /// Whether a policy of IPsec may apply to a connection.
