@@ -8,7 +8,7 @@ use gso::{MAX_HEADER_LEN, Refusal, Segmenter};
 use lro::Nanos;
 use sys::frames::{Frame, FramePool};
 use sys::packet::{BATCH, Message, PacketSocket, Received, VNET_HDR_LEN};
-use wire::{Bytes, ETHERNET_LEN, GsoType, VirtioNetHdr};
+use wire::{Bytes, ETHERNET_LEN, EtherType, GsoType, VLAN_LEN, VirtioNetHdr};
 
 use super::patience::Patience;
 use super::{Limits, Outgoing, RxFrame, Traffic, Transmit, Transmitted, Whole, Wire, WireCounters};
@@ -16,6 +16,7 @@ use crate::config::GsoHardware;
 use crate::port::hardware::{Hardware, SuperPacket};
 
 const ENOBUFS: i32 = 105;
+const EMSGSIZE: i32 = 90;
 
 /// The header of a complete frame: no offload is asked for.
 const PLAIN: [u8; VNET_HDR_LEN] = [0; VNET_HDR_LEN];
@@ -37,6 +38,8 @@ pub struct PacketWire {
     /// State of the frame that was dropped behind the socket, until it is taken or given up.
     patience: Patience,
     lost: u64,
+    /// Length of the shortest frame that sendmsg(2) has refused as too long though it fits the MTU, with two VLAN tags.
+    long: usize,
     /// Lost frames that had been queued, and counted as sent.
     taken_back: Traffic,
     limits: Limits,
@@ -53,6 +56,7 @@ impl PacketWire {
             headers: Box::new([[0; MAX_HEADER_LEN]; BATCH]),
             patience: Patience::default(),
             lost: 0,
+            long: usize::MAX,
             taken_back: Traffic::default(),
             limits: Limits::NONE,
             hardware,
@@ -78,17 +82,28 @@ impl PacketWire {
     /// Sends what is queued; a frame that the interface refuses is lost. Returns whether the kernel has taken
     /// all now.
     fn send_queued(&mut self, pool: &FramePool) -> bool {
-        while !self.queued.is_empty() {
+        while let Some(first) = self.queued.front() {
             let mut messages = [Message { vnet: PLAIN, header: &[], payload: &[] }; BATCH];
-            let count = self.queued.len().min(BATCH);
-            for (message, frame) in messages.iter_mut().zip(&self.queued) {
+            let is_long = first.len() >= self.long;
+            let count = if is_long { 1 } else { self.queued.len().min(BATCH) };
+            for (message, frame) in messages[..count].iter_mut().zip(&self.queued) {
                 message.header = pool.bytes(frame);
             }
-            let done = match self.socket.send(&messages[..count]) {
+            let sent = match is_long {
+                true => self.socket.send_long([messages[0].header, &[]]).map(|()| 1),
+                false => self.socket.send(&messages[..count]),
+            };
+            let done = match sent {
                 Ok(0) => return false,
                 Ok(taken) => {
                     self.patience.rewarded();
                     taken
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+                Err(error)
+                    if self.may_be_long(&error, messages[0].header, messages[0].header.len()) =>
+                {
+                    continue;
                 }
                 Err(error) if self.is_lost(&error) => {
                     self.taken_back.count(self.queued.front().map_or(0, Frame::len));
@@ -158,6 +173,35 @@ impl PacketWire {
         Ok((taken, count))
     }
 
+    /// Sends one segment that sendmsg(2) refuses as too long. Returns as [`send_segments`](Self::send_segments).
+    fn send_long_segment(
+        &mut self,
+        segments: &mut Segmenter<'_>,
+        sent: &mut Traffic,
+    ) -> io::Result<(usize, usize)> {
+        let Some(segment) = segments.next_segment(&mut self.headers[0]) else { return Ok((0, 0)) };
+        let (len, payload) = (segment.header_len, segment.payload);
+        match self.socket.send_long([&self.headers[0][..len], payload]) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok((0, 1)),
+            Err(error) => return Err(error),
+        }
+        self.patience.rewarded();
+        sent.count(len + payload.len());
+        Ok((1, 1))
+    }
+
+    /// Returns true if a frame of so many bytes, which begins with `front`, was refused as too long for its second VLAN
+    /// tag: it is to be sent by another way from now on, and those that are as long.
+    fn may_be_long(&mut self, error: &io::Error, front: &[u8], len: usize) -> bool {
+        let is_long =
+            error.raw_os_error() == Some(EMSGSIZE) && len < self.long && has_two_tags(front);
+        if is_long {
+            self.long = len;
+        }
+        is_long
+    }
+
     /// Sends a super-packet for the interface to segment. `None` if it refuses, as when its features have
     /// changed since they were read.
     fn send_whole(
@@ -194,6 +238,15 @@ impl PacketWire {
             GsoHardware::Off => Hardware::NONE,
         }
     }
+}
+
+/// Returns true for a frame with two VLAN tags at least.
+fn has_two_tags(frame: &[u8]) -> bool {
+    let is_tag = |at: usize| {
+        let kind = frame.get(at..).and_then(|bytes| bytes.first_chunk::<2>());
+        kind.is_some_and(|kind| EtherType(u16::from_be_bytes(*kind)).is_vlan())
+    };
+    is_tag(ETHERNET_LEN - 2) && is_tag(ETHERNET_LEN - 2 + VLAN_LEN)
 }
 
 fn received(received: Received) -> RxFrame {
@@ -237,6 +290,7 @@ impl Wire for PacketWire {
 
     fn configure(&mut self, limits: Limits) {
         self.limits = limits;
+        self.long = usize::MAX;
     }
 
     fn transmit(
@@ -266,9 +320,16 @@ impl Wire for PacketWire {
         segments.skip_to(position);
         while segments.position() < segments.gso_segs() {
             let start = segments.position();
-            match self.send_segments(&mut segments, &mut transmitted.sent) {
+            let sent = match segments.max_segment_len() >= self.long {
+                true => self.send_long_segment(&mut segments, &mut transmitted.sent),
+                false => self.send_segments(&mut segments, &mut transmitted.sent),
+            };
+            match sent {
                 Ok((taken, count)) if taken == count => {}
                 Ok((taken, _)) => return Ok(Transmit::Full { position: start + taken }),
+                Err(error) if self.may_be_long(&error, bytes, segments.max_segment_len()) => {
+                    segments.skip_to(start);
+                }
                 Err(error) if self.is_lost(&error) => segments.skip_to(start + 1),
                 Err(_) => return Ok(Transmit::Full { position: start }),
             }

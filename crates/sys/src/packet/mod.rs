@@ -6,6 +6,7 @@
 //! than the MTU (with a `gso_size`) or have a checksum still to be completed.
 
 mod filter;
+mod long;
 mod membership;
 mod receive;
 mod send;
@@ -17,6 +18,7 @@ pub use membership::{Filter, Membership};
 pub use receive::{HEADROOM, Received};
 pub use send::Message;
 
+use self::long::LongSender;
 use self::receive::Receiver;
 use self::send::{Sender, part};
 use crate::frames::FramePool;
@@ -96,6 +98,8 @@ pub struct PacketSocket {
     fd: OwnedFd,
     receiver: Receiver,
     sender: Sender,
+    /// Sends the frames that `sender` cannot send.
+    long: LongSender,
     statistics: Statistics,
 }
 
@@ -136,6 +140,7 @@ impl PacketSocket {
             fd,
             receiver: Receiver::new(config.stamps)?,
             sender: Sender::new(),
+            long: LongSender::open(ifindex, config.qdisc_bypass)?,
             statistics: Statistics::default(),
         })
     }
@@ -210,6 +215,16 @@ impl PacketSocket {
         });
         // SAFETY: bytes can be read.
         unsafe { self.sender.send_parts(self.fd.as_fd(), vnet, parts) }
+    }
+
+    /// Sends a complete frame that [`send`](Self::send) refuses with `EMSGSIZE`, in two pieces: one with two VLAN tags
+    /// and a full MTU. The first call takes 64 pages of memory, or more if frames are longer than a page.
+    ///
+    /// # Errors
+    /// `WouldBlock` if the kernel has no room; `ENOMEM`, or `EBUSY` if the frame is longer than those before, which the
+    /// interface still has; else as in [`PacketSocket::send`].
+    pub fn send_long(&mut self, pieces: [&[u8]; 2]) -> io::Result<()> {
+        self.long.send(pieces)
     }
 
     /// Counters of packets since the socket was opened.
