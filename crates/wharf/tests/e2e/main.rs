@@ -20,6 +20,7 @@ mod handoff_captured;
 mod handoff_descriptors;
 mod handoff_doctor;
 mod handoff_ends;
+mod handoff_forms;
 mod handoff_host;
 mod handoff_hostile;
 mod handoff_idle;
