@@ -6,6 +6,7 @@ use super::poll::{AT_ONCE, is_time, nanos, offer_and_look};
 use super::sockets;
 use crate::cancel;
 use crate::connection;
+use crate::connection::asked::Again;
 use crate::connection::epoll::{self, Limit, Set};
 use crate::os::{self, Quiet};
 use crate::real::{kernel, real};
@@ -285,7 +286,7 @@ impl Call {
 }
 
 impl epoll::Kernel for Call {
-    fn offer_and_look(&self) -> bool {
+    fn offer_and_look(&self) -> Again {
         offer_and_look()
     }
 

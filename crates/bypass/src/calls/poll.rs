@@ -7,7 +7,7 @@ use libc::{c_int, c_long, c_short, epoll_event, nfds_t, pollfd, sigset_t, timesp
 
 use super::held::{self, Held};
 use crate::cancel;
-use crate::connection::asked::{self, AGAIN};
+use crate::connection::asked::{self, Again};
 use crate::connection::epoll::{self, poll_events};
 use crate::connection::{self, Connection, Patience, Stays};
 use crate::os;
@@ -17,11 +17,10 @@ use crate::session;
 use crate::table::{self, Word};
 use crate::trap::trap;
 
-/// Offers connections that wharfs have asked for, and looks at those that move. Returns true if there are more, which are to be
-/// looked at again soon.
-pub(super) fn offer_and_look() -> bool {
-    // Both are done.
-    connection::look_at_moving() | asked::offer()
+/// Offers connections that wharfs have asked for, and looks at those that move. Returns when to do so again.
+pub(super) fn offer_and_look() -> Again {
+    let moving = connection::look_at_moving();
+    asked::offer().or(if moving { Again::SOON } else { Again::WOKEN })
 }
 
 /// The thread's own epoll descriptor, and when it was made, as a generation of sessions. It has the eventfd of each edge by
@@ -155,7 +154,7 @@ fn wait_once(
     connection: &'static Connection,
     fd: c_int,
     events: c_short,
-    mut left: Option<u64>,
+    left: Option<u64>,
     held: Option<&Held>,
 ) -> Woken {
     let signals = held.map_or(-1, Held::fd);
@@ -168,21 +167,22 @@ fn wait_once(
         is_deaf = fds[1].fd < 0;
         asleep
     });
-    // Who cannot be woken looks again soon.
-    let has_more = offer_and_look() || is_deaf;
+    let again = offer_and_look();
     if connection.is_away() {
+        again.leave();
         return Woken::ForIt;
     }
-    if has_more {
-        left = Some(left.map_or(AGAIN, |left| left.min(AGAIN)));
-    }
-    let found = kernel_poll(&mut fds, left, std::ptr::null());
+    // Who cannot be woken looks again soon.
+    let again = if is_deaf { Again::SOON } else { again };
+    let looking = again.begin_wait();
+    let found = kernel_poll(&mut fds, again.within(left), std::ptr::null());
     let errno = os::errno();
+    drop(looking);
     if found > 0 && fds[1].revents != 0 {
         take_wake(fds[1].fd);
     }
-    match found {
-        0 if has_more => Woken::ForOthers,
+    let woken = match found {
+        0 if again.is_timed() => Woken::ForOthers,
         0 => Woken::Fails(libc::EAGAIN),
         // By one of libc's own, which has calls begun again.
         found if found < 0 && held.is_some() && errno == libc::EINTR => Woken::ForOthers,
@@ -192,7 +192,11 @@ fn wait_once(
         _ if fds[2].revents == 0 => Woken::ForOthers,
         _ if held.is_some_and(Held::ends_call) => Woken::Fails(libc::EINTR),
         _ => Woken::ForIt,
+    };
+    if !matches!(woken, Woken::ForOthers) {
+        again.leave();
     }
+    woken
 }
 
 /// Fills in what is ready of connections at the NIC; how many are, and whether one of them has come back meanwhile.
@@ -276,7 +280,7 @@ fn poll_in(
 ) -> c_int {
     let mut is_full = false;
     loop {
-        let has_more = offer_and_look();
+        let again = offer_and_look();
         let moves = moves(fds);
         for (fd, away) in fds.iter_mut().zip(&mut *away) {
             *away = connection::at(fd.fd).filter(|connection| connection.away().is_some());
@@ -285,7 +289,6 @@ fn poll_in(
         let asleep = session::sleep();
         epoll::dispatch_all();
         let (ready, is_back) = look(fds, away);
-        let has_more = has_more || connection::are_any_moving();
         for ((fd, away), theirs) in fds.iter().zip(&*away).zip(&mut *theirs) {
             *theirs = pollfd { fd: if away.is_some() { -1 } else { fd.fd }, revents: 0, ..*fd };
         }
@@ -300,19 +303,20 @@ fn poll_in(
             None => None,
             Some(until) => Some(until.saturating_sub(os::now())),
         };
-        let left = if has_more || is_deaf {
-            Some(left.map_or(AGAIN, |left| left.min(AGAIN)))
-        } else {
-            left
-        };
-        let found = kernel_poll(theirs, left, mask);
-        drop(asleep);
+        let is_early = is_deaf || connection::are_any_moving();
+        let again = if is_early { again.or(Again::SOON) } else { again };
+        let looking = again.begin_wait();
+        let found = kernel_poll(theirs, again.within(left), mask);
+        drop((asleep, looking));
         if found < 0 && is_one_more && !is_full && os::errno() == libc::EINVAL {
             // No more than RLIMIT_NOFILE may be polled.
             is_full = true;
             continue;
         }
         if found < 0 {
+            let errno = os::errno();
+            again.leave();
+            os::set_errno(errno);
             return found;
         }
         let woken = theirs.get(own).filter(|own| own.revents != 0);
@@ -331,6 +335,7 @@ fn poll_in(
         // Of one that has moved meanwhile the kernel was asked where it is not.
         let has_moved = is_back || self::moves(fds) != moves;
         if !has_moved && count > 0 || is_late && woken.is_none() && !has_moved {
+            again.leave();
             return count;
         }
     }

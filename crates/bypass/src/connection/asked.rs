@@ -1,7 +1,7 @@
 //! Connections that are to go to the NIC while no call touches them: wharf asks for them by hand, or could not take them
 //! when a call was there. Threads that wait offer them.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use handoff::session::NICS_MAX;
 use libc::c_int;
@@ -78,8 +78,60 @@ impl Looked {
     }
 }
 
-/// Nanoseconds after which a thread that waits offers more.
-pub(crate) const AGAIN: u64 = 1_000_000;
+/// Nanoseconds after which a thread that waits is to look again for connections to offer and for those that move.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Again(Option<u64>);
+
+/// Number of threads that wait no longer than [`Again`] says.
+static LOOKING: AtomicU32 = AtomicU32::new(0);
+
+impl Again {
+    /// When an event wakes it.
+    pub(crate) const WOKEN: Again = Again(None);
+    /// After a millisecond.
+    pub(crate) const SOON: Again = Again(Some(1_000_000));
+    /// After 100 milliseconds: what stands in the way may take long, as a wharf that does not answer.
+    pub(crate) const LATER: Again = Again(Some(100_000_000));
+
+    /// The earlier one of both.
+    pub(crate) fn or(self, other: Again) -> Again {
+        Again(self.within(other.0))
+    }
+
+    /// Limits a wait of `left` nanoseconds; none has no limit of its own.
+    pub(crate) fn within(self, left: Option<u64>) -> Option<u64> {
+        [self.0, left].into_iter().flatten().min()
+    }
+
+    /// Returns true if the thread looks again by itself.
+    pub(crate) fn is_timed(self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The calling thread waits until the result is dropped.
+    pub(crate) fn begin_wait(self) -> Option<Looking> {
+        self.is_timed().then(|| {
+            LOOKING.fetch_add(1, Ordering::SeqCst);
+            Looking
+        })
+    }
+
+    /// The calling thread returns to the program. If no other thread looks again, those that wait are woken to do so.
+    pub(crate) fn leave(self) {
+        if self.is_timed() && LOOKING.load(Ordering::SeqCst) == 0 {
+            session::all().for_each(|session| os::ring(session.wake.fd()));
+        }
+    }
+}
+
+/// A thread that waits, and looks again after some time.
+pub(crate) struct Looking;
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        LOOKING.fetch_sub(1, Ordering::SeqCst);
+    }
+}
 
 static WALK: Lock<Walk> = Lock::new(Walk { generation: 0, picks: 0, next: 0 });
 /// How often wharfs had asked when all were gone through: without more, there is nothing to do. Another wharf begins to
@@ -87,12 +139,15 @@ static WALK: Lock<Walk> = Lock::new(Walk { generation: 0, picks: 0, next: 0 });
 static DONE: AtomicU64 = AtomicU64::new(0);
 /// What `DONE` is when there is more to do, whatever wharfs have asked for.
 const NOT_DONE: u64 = u64::MAX;
-/// Some were put off since all were gone through.
-static ANY_PUT_OFF: AtomicBool = AtomicBool::new(false);
+/// Nanoseconds after which those are offered that were put off since all were gone through.
+static PUT_OFF: AtomicU64 = AtomicU64::new(NONE);
+/// What `PUT_OFF` is when there is none.
+const NONE: u64 = u64::MAX;
 
 /// In the child after fork: no thread is about it.
 pub(crate) fn renew() {
     WALK.renew();
+    LOOKING.store(0, Ordering::SeqCst);
 }
 
 /// Whether there may be something to offer.
@@ -101,32 +156,35 @@ pub(crate) fn is_due() -> bool {
     session::may_have_asked_since(DONE.load(Ordering::Relaxed))
 }
 
-/// Offers connections that wharfs have asked for. Returns whether there are more, which is to be looked at again soon.
-pub(crate) fn offer() -> bool {
+/// Offers connections that wharfs have asked for. Returns when there is more to offer.
+pub(crate) fn offer() -> Again {
     if !is_due() {
-        return false;
+        return Again::WOKEN;
     }
     if !session::are_any() && session::is_beginning() {
         // A wharf is about to answer.
-        return true;
+        return Again::SOON;
     }
     let (generation, picks) = (session::generation(), session::picks());
     if picks == DONE.load(Ordering::Relaxed) {
-        return false;
+        return Again::WOKEN;
     }
-    // Another thread that waits does it.
-    let Some(mut walk) = WALK.try_take() else { return false };
-    let has_put_off = ANY_PUT_OFF.swap(false, Ordering::SeqCst);
-    if has_put_off || (walk.generation, walk.picks) != (generation, picks) {
+    // Another thread does it, which may return to the program before all is done.
+    let Some(mut walk) = WALK.try_take() else { return Again::SOON };
+    let were_put_off = PUT_OFF.swap(NONE, Ordering::SeqCst) != NONE;
+    if were_put_off || (walk.generation, walk.picks) != (generation, picks) {
         *walk = Walk { generation, picks, next: 0 };
     }
+    let there = || session::all().filter(|session| !session.is_leaving());
     while walk.next < table::all().end {
-        let mut there = session::all().filter(|session| !session.is_leaving()).peekable();
-        if there.peek().is_none() {
+        if there().next().is_none() {
             break;
         }
-        if there.any(Session::has_waiting_offers) {
-            return true;
+        if there().all(Session::is_silent) {
+            return Again::LATER;
+        }
+        if there().any(|session| !session.is_silent() && session.has_waiting_offers()) {
+            return Again::SOON;
         }
         if let Some(connection) = at(walk.next).filter(|connection| connection.is_awaited()) {
             connection.passed(0, 0);
@@ -135,18 +193,20 @@ pub(crate) fn offer() -> bool {
     }
     DONE.store(picks, Ordering::SeqCst);
     // Who puts one off from here on has all gone through again.
-    let has_more = ANY_PUT_OFF.load(Ordering::SeqCst);
-    if has_more {
-        DONE.store(NOT_DONE, Ordering::SeqCst);
+    match PUT_OFF.load(Ordering::SeqCst) {
+        NONE => Again::WOKEN,
+        after => {
+            DONE.store(NOT_DONE, Ordering::SeqCst);
+            Again(Some(after))
+        }
     }
-    has_more
 }
 
 impl Connection {
-    /// It is to go, and wharf takes no more now: a thread that waits offers it.
-    pub(super) fn put_off(&self) {
+    /// It is to go, and cannot now: a thread that waits offers it.
+    pub(super) fn put_off(&self, again: Again) {
         if !self.is_put_off.swap(true, Ordering::Relaxed) {
-            ANY_PUT_OFF.store(true, Ordering::SeqCst);
+            PUT_OFF.fetch_min(again.0.unwrap_or(NONE), Ordering::SeqCst);
             DONE.store(NOT_DONE, Ordering::SeqCst);
         }
     }

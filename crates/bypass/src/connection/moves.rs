@@ -8,7 +8,7 @@ use handoff::session::status::{self, Place, Status, Why};
 use handoff::{Refusal, RestoreReason};
 use libc::c_int;
 
-use super::asked::Times;
+use super::asked::{Again, Times};
 use super::place::AtNic;
 use super::way::Way;
 use super::{
@@ -58,7 +58,7 @@ impl Connection {
         }
         if !session::look() {
             if session::is_beginning() {
-                self.put_off();
+                self.put_off(Again::SOON);
             }
             return;
         }
@@ -82,8 +82,10 @@ impl Connection {
             policy.picks(&seen, now, |carried| self.worth.is_it(self.fd(), carried))
         };
         match self.way(wants) {
-            Way::To(session) => _ = self.offer(session),
-            Way::Later => self.put_off(),
+            Way::To(session) if self.offer(session) => {}
+            // The call that is in the kernel may find nothing there, and does not offer it then.
+            Way::To(_) => self.put_off(Again::LATER),
+            Way::Later(again) => self.put_off(again),
             Way::None => {}
         }
     }
@@ -96,10 +98,10 @@ impl Connection {
         };
         let is_asked = session::all().any(wants);
         let (is_done, goes) = match if is_asked { self.way(wants) } else { Way::None } {
-            Way::To(session) => (self.offer(session), true),
+            Way::To(session) if self.offer(session) => (true, true),
             // It is looked again at the next call, or before.
-            Way::Later => {
-                self.put_off();
+            way @ (Way::To(_) | Way::Later(_)) => {
+                self.put_off(if let Way::Later(again) = way { again } else { Again::LATER });
                 (false, true)
             }
             Way::None => (true, false),
@@ -116,7 +118,7 @@ impl Connection {
         self.passed(0, 0);
     }
 
-    /// Offers it, unless another call is in the kernel: the next one offers it then. Returns false in that case.
+    /// Offers it, unless another call is in the kernel. Returns false in that case.
     fn offer(&'static self, session: &'static Session) -> bool {
         if self.calls.load(Ordering::Relaxed) != 0 {
             return false;

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::Connection;
+use super::asked::Again;
 use crate::session::{self, Session};
 use crate::{names, os};
 
@@ -10,8 +11,8 @@ use crate::{names, os};
 pub(super) enum Way {
     /// To this one.
     To(&'static Session),
-    /// To one that has so many to answer that it takes no more now.
-    Later,
+    /// To one that takes no more now: it has so many to answer, or does not answer.
+    Later(Again),
     /// To none.
     None,
 }
@@ -20,14 +21,17 @@ impl Connection {
     /// The way to the NIC that its route leads through, if it is one that `wants` it. The route is not asked if none does,
     /// or if there is one NIC: that refuses what is not its.
     pub(super) fn way(&self, mut wants: impl FnMut(&Session) -> bool) -> Way {
-        let mut is_wanted = false;
+        let mut later = Again::WOKEN;
         let mut can = |session: &Session| {
-            let wants = !session.is_leaving() && !session.is_silent() && wants(session);
-            is_wanted |= wants;
-            wants && !session.has_waiting_offers()
+            if session.is_leaving() || !wants(session) {
+                return false;
+            }
+            let until = takes_no_more(session);
+            later = later.or(until.unwrap_or(Again::WOKEN));
+            until.is_none()
         };
         let Some(first) = session::all().find(|session| can(session)) else {
-            return if is_wanted { Way::Later } else { Way::None };
+            return if later.is_timed() { Way::Later(later) } else { Way::None };
         };
         session::look_for_more();
         if !session::are_several() {
@@ -37,14 +41,11 @@ impl Connection {
             // One after the other: those that it does not lead through refuse it.
             let (turn, count) = (self.returns.load(Ordering::Relaxed), session::all().count());
             let mut in_turn = session::all().cycle().skip(turn as usize % count).take(count);
-            return in_turn.find(|session| can(session)).map_or(Way::Later, Way::To);
+            return in_turn.find(|session| can(session)).map_or(Way::Later(Again::SOON), Way::To);
         };
         match found {
-            Some(session) if session.is_leaving() || session.is_silent() || !wants(session) => {
-                Way::None
-            }
-            Some(session) if session.has_waiting_offers() => Way::Later,
-            Some(session) => Way::To(session),
+            Some(session) if session.is_leaving() || !wants(session) => Way::None,
+            Some(session) => takes_no_more(session).map_or(Way::To(session), Way::Later),
             None if !session::look_alive() || session::lacks_any() => {
                 self.rest_for_lack();
                 Way::None
@@ -71,4 +72,12 @@ impl Connection {
         self.nic.store(found.map_or(0, |session| session.number), Ordering::Relaxed);
         Some(found)
     }
+}
+
+/// When it may be offered one again, if it takes none now.
+fn takes_no_more(session: &Session) -> Option<Again> {
+    if session.is_silent() {
+        return Some(Again::LATER);
+    }
+    session.has_waiting_offers().then_some(Again::SOON)
 }

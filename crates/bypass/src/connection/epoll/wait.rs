@@ -10,7 +10,8 @@ use super::links::Taken;
 use super::set::{self, Set};
 use super::slot::Slot;
 use super::{ERR, HUP, IN, OUT, RDHUP};
-use crate::connection::{Connection, Ready, all, asked};
+use crate::connection::asked::Again;
+use crate::connection::{Connection, Ready, all};
 use crate::os::{self, Quiet};
 use crate::session::{self, Session};
 
@@ -165,8 +166,8 @@ impl Limit {
 
 /// What a call of the program's does beside looking at the set.
 pub(crate) trait Kernel {
-    /// Offers connections, and looks at those that move. Returns true if there are more, which are to be looked at again soon.
-    fn offer_and_look(&self) -> bool;
+    /// Offers connections, and looks at those that move. Returns when to do so again.
+    fn offer_and_look(&self) -> Again;
 
     /// Waits in the kernel. While signals are kept back, they come in the wait, and end it, and nowhere else.
     fn wait(&self, into: &mut [epoll_event], limit: Limit, held: Option<&Quiet>) -> c_int;
@@ -203,22 +204,15 @@ pub(crate) fn wait(
     loop {
         // Another thread may have made it one that has connections meanwhile.
         let set = set::at(fd);
-        let more_to_offer = kernel.offer_and_look();
+        let again = kernel.offer_and_look();
         dispatch(set);
         let count = set.map_or(there, |set| set.fill(into, there, kernel));
         if count > 0 {
-            if more_to_offer {
-                // The next call goes on with that.
-                session::all().for_each(|session| os::ring(session.wake.fd()));
-            }
+            again.leave();
             set.into_iter().for_each(Set::pass_on);
             return count as c_int;
         }
-        let left = until.map(|until| until.saturating_sub(os::now()));
-        let left = match more_to_offer {
-            true => Some(left.map_or(asked::AGAIN, |left| left.min(asked::AGAIN))),
-            false => left,
-        };
+        let left = again.within(until.map(|until| until.saturating_sub(os::now())));
         if left != Some(0) && held.is_none() {
             held = Some(Quiet::for_a_wait());
         }
@@ -227,17 +221,25 @@ pub(crate) fn wait(
         // What is there now is told by the next round.
         let is_ready = || set.is_some_and(|set| !set.ready.are_none());
         let left = if is_ready() { Some(0) } else { left };
+        let looking = again.begin_wait();
         let found = kernel.wait(into, Limit(left), held.as_ref());
-        drop(in_wait);
-        let Ok(found) = usize::try_from(found) else { return found };
+        drop((in_wait, looking));
+        let Ok(found) = usize::try_from(found) else {
+            let errno = os::errno();
+            again.leave();
+            os::set_errno(errno);
+            return found;
+        };
         let has_wake;
         Found { theirs: there, has_wake } = sort(into, found);
         if has_wake {
             woken();
         } else if there > 0 {
+            again.leave();
             return there as c_int;
         }
         if there == 0 && until.is_some_and(|until| os::now() >= until) && !is_ready() {
+            again.leave();
             return 0;
         }
     }
