@@ -158,6 +158,7 @@ impl Connection {
     /// no lock that a thread of the parent's holds. It is offered when the parent has it no more, unless that had it in an
     /// epoll set, which is not known here.
     fn inherit(&self) {
+        self.slots.renew();
         let has_sets = !self.slots.are_empty();
         let was_settled = self.is_settled.load(Ordering::Relaxed);
         let shared = self.shared();

@@ -1,6 +1,7 @@
 //! Connections that move while no byte passes.
 
 use std::io::Write;
+use std::time::Duration;
 
 use testkit::lab::wait_until;
 
@@ -75,4 +76,36 @@ fn connections_that_are_accepted_at_once_all_go_to_the_nic() {
         streams.into_iter().for_each(ends);
         up.nothing_went_wrong();
     }
+}
+
+/// Waits in a new set each time, and closes it with the connection in it.
+const SETS: &str = "
+import select, socket
+s = socket.socket(socket.AF_INET6)
+s.bind(('::', 7000)); s.listen(64); print('listens', flush=True)
+c = s.accept()[0]
+while True:
+    e = select.epoll()
+    e.register(c, select.EPOLLIN)
+    e.poll()
+    e.close()
+    d = c.recv(65536)
+    if not d: break
+    c.sendall(d)
+";
+
+/// A thread that waits in a set is woken also where its connection was in another one before, which is closed.
+#[test]
+fn threads_that_wait_in_a_new_set_each_time_are_woken() {
+    let Some(up) = up() else { return };
+    let _server = serve(&up.hosts, "at_accept", SETS);
+    let stream = connect(&up.hosts, Ip::V4);
+    assert!(wait_until(|| up.counter("handoff", "connections") == 1));
+    for round in 0..30 {
+        // The server waits by then, or finds the bytes there, which is right as well.
+        std::thread::sleep(Duration::from_millis(5));
+        echoes(&stream, &bytes(1000, round));
+    }
+    ends(stream);
+    up.nothing_went_wrong();
 }

@@ -107,6 +107,7 @@ pub(crate) fn insert(fd: c_int) -> Option<&'static Set> {
     set.shared.store(0, Ordering::Relaxed);
     set.is_nested.store(false, Ordering::Relaxed);
     set.is_short.store(false, Ordering::Relaxed);
+    set.waiters.begin_stay(set.stay());
     if table::exchange(fd, std::ptr::null_mut(), word_of(set)) {
         return Some(set);
     }
@@ -165,8 +166,8 @@ impl Set {
             return;
         }
         // Its registrations are none from here on.
-        self.stay.fetch_add(1, Ordering::AcqRel);
-        self.waiters.none_away();
+        let stay = self.stay.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+        self.waiters.begin_stay(stay);
         let mut rest = self.ready.take();
         while let Some(link) = rest.next() {
             link.is_out();

@@ -197,7 +197,7 @@ impl Slot {
         if let Some(set) = self.set()
             && !self.is_away.swap(true, Ordering::AcqRel)
         {
-            set.count_away(1);
+            set.count_away(self.stay.load(Ordering::Acquire), true);
         }
     }
 
@@ -206,7 +206,7 @@ impl Slot {
         if self.is_away.swap(false, Ordering::AcqRel)
             && let Some(set) = self.set()
         {
-            set.count_away(-1);
+            set.count_away(self.stay.load(Ordering::Acquire), false);
         }
     }
 }
@@ -266,6 +266,16 @@ impl Slots {
         }
     }
 
+    /// In the child after fork: a thread that was about to change one is the parent's.
+    pub(crate) fn renew(&self) {
+        for slot in &self.all {
+            let state = slot.state.load(Ordering::Relaxed);
+            if !(state / CHANGE).is_multiple_of(2) {
+                slot.state.store(state.wrapping_add(CHANGE), Ordering::Relaxed);
+            }
+        }
+    }
+
     /// The connection is over at the NIC.
     pub(crate) fn are_back(&self) {
         self.all.iter().for_each(Slot::is_back);
@@ -291,8 +301,12 @@ impl Slots {
             // One that stands in a list is found there by those who wait at that set.
             slot.set().is_none() && !slot.link.is_in()
         };
-        let known = self.find(new.set, new.fd);
-        let slot = known.or_else(|| self.all.iter().find(is_free))?;
+        let slot = self.find(new.set, new.fd).or_else(|| {
+            let free = self.all.iter().find(is_free)?;
+            // A set that was closed took no registration out.
+            free.is_away.store(false, Ordering::Release);
+            Some(free)
+        })?;
         self.may_be.store(true, Ordering::Relaxed);
         slot.put(of, new, is_opaque && new.is_once());
         Some(slot)

@@ -4,7 +4,7 @@
 //! One ring wakes one thread of the set, whichever the kernel picks. A thread that leaves with what it has found wakes
 //! the next one if more is there.
 
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use handoff::session::NICS_MAX;
 
@@ -14,19 +14,23 @@ use crate::session::{self, Session};
 pub(super) struct Waiters {
     /// Threads in the kernel, or on the way there.
     waiting: AtomicU32,
-    /// Registrations at a NIC.
-    away: AtomicI32,
+    /// The set's stay, and behind it the number of its registrations at a NIC: a place of the pool is another set in
+    /// another stay, for which what is counted late must not count.
+    away: AtomicU64,
     /// By NIC, the number of the session that counts the set as a sleeper; 0 for none.
     counted: [AtomicU32; NICS_MAX],
     /// Any may count it.
     may_be_counted: AtomicBool,
 }
 
+/// The bits of [`Waiters::away`] that are the number.
+const AWAY: u64 = u32::MAX as u64;
+
 impl Waiters {
     pub(super) const fn new() -> Self {
         Waiters {
             waiting: AtomicU32::new(0),
-            away: AtomicI32::new(0),
+            away: AtomicU64::new(0),
             counted: [const { AtomicU32::new(0) }; NICS_MAX],
             may_be_counted: AtomicBool::new(false),
         }
@@ -41,8 +45,10 @@ impl Waiters {
     /// A thread waits no more. Returns true if the rest is to [`settle`](Self::settle).
     #[inline]
     pub(super) fn end(&self) -> bool {
-        let was_last = self.waiting.fetch_sub(1, Ordering::SeqCst) == 1;
-        was_last && self.may_be_counted.load(Ordering::SeqCst)
+        // In the child of a handler that forks in the middle of a wait there is none.
+        let less = |count: u32| count.checked_sub(1);
+        let before = self.waiting.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
+        before == Ok(1) && self.may_be_counted.load(Ordering::SeqCst)
     }
 
     /// Returns true if any thread waits.
@@ -54,19 +60,25 @@ impl Waiters {
     /// Returns true if a registration is at a NIC.
     #[inline]
     pub(super) fn have_away(&self) -> bool {
-        self.away.load(Ordering::SeqCst) > 0
+        self.away.load(Ordering::SeqCst) & AWAY != 0
     }
 
-    /// So many more registrations are at a NIC. Returns true if the rest is to [`settle`](Self::settle): threads that wait
-    /// already are counted from there on.
-    pub(super) fn count_away(&self, more: i32) -> bool {
-        self.away.fetch_add(more, Ordering::SeqCst);
-        self.are_any()
+    /// Counts a registration at a NIC, or one less, of the set's stay `stay`. Returns true if the rest is to
+    /// [`settle`](Self::settle): threads that wait already are counted from there on.
+    pub(super) fn count_away(&self, stay: u32, is_more: bool) -> bool {
+        let counted = |away: u64| {
+            if (away >> 32) as u32 != stay {
+                return None;
+            }
+            if is_more { Some(away + 1) } else { (away & AWAY != 0).then(|| away - 1) }
+        };
+        self.away.fetch_update(Ordering::SeqCst, Ordering::SeqCst, counted).is_ok()
+            && self.are_any()
     }
 
-    /// No registration is at a NIC, as the set is no more.
-    pub(super) fn none_away(&self) {
-        self.away.store(0, Ordering::SeqCst);
+    /// Begins a stay of the set, in which no registration is at a NIC.
+    pub(super) fn begin_stay(&self, stay: u32) {
+        self.away.store(u64::from(stay) << 32, Ordering::SeqCst);
         if self.may_be_counted.load(Ordering::SeqCst) {
             self.settle();
         }
@@ -75,7 +87,7 @@ impl Waiters {
     /// In the child after fork: the threads and the sessions are the parent's.
     pub(super) fn forget(&self) {
         self.waiting.store(0, Ordering::Relaxed);
-        self.away.store(0, Ordering::Relaxed);
+        self.away.fetch_and(!AWAY, Ordering::Relaxed);
         self.counted.iter().for_each(|one| one.store(0, Ordering::Relaxed));
         self.may_be_counted.store(false, Ordering::Relaxed);
     }

@@ -131,9 +131,9 @@ impl Set {
         }
     }
 
-    /// So many more registrations are at a NIC.
-    pub(super) fn count_away(&self, more: i32) {
-        if self.waiters.count_away(more) {
+    /// Counts a registration at a NIC, or one less, of this stay of the set's.
+    pub(super) fn count_away(&self, stay: u32, is_more: bool) {
+        if self.waiters.count_away(stay, is_more) {
             self.settle_waiters();
         }
     }
