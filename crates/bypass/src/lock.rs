@@ -44,6 +44,11 @@ impl<T> Lock<T> {
         self.owner.store(FREE, Ordering::Relaxed);
     }
 
+    /// Returns true if the calling thread has it.
+    pub(crate) fn is_own(&self) -> bool {
+        self.owner.load(Ordering::Relaxed) & !WAITED == own()
+    }
+
     /// Takes it, if it is free.
     #[inline]
     pub(crate) fn try_take(&self) -> Option<Taken<'_, T>> {

@@ -129,7 +129,9 @@ pub(crate) struct Looking;
 
 impl Drop for Looking {
     fn drop(&mut self) {
-        LOOKING.fetch_sub(1, Ordering::SeqCst);
+        // In the child of a handler that forks in the middle of a wait there is none.
+        let less = |count: u32| count.checked_sub(1);
+        let _ = LOOKING.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
     }
 }
 
@@ -178,7 +180,9 @@ pub(crate) fn offer() -> Again {
     let there = || session::all().filter(|session| !session.is_leaving());
     while walk.next < table::all().end {
         if there().next().is_none() {
-            break;
+            // The next wharf is offered what was put off.
+            PUT_OFF.fetch_min(Again::LATER.0.unwrap_or(NONE), Ordering::SeqCst);
+            return Again::WOKEN;
         }
         if there().all(Session::is_silent) {
             return Again::LATER;

@@ -109,6 +109,12 @@ impl Connection {
             let state = self.state.load(Ordering::Acquire);
             match state {
                 ABSENT | KERNEL => return None,
+                RETURNING if self.control.is_own() => {
+                    // The thread that takes it back waits for this one.
+                    let at = self.nic()?;
+                    let status = self.status(&at);
+                    return Some((at, status));
+                }
                 RETURNING => {
                     os::yield_now();
                     continue;

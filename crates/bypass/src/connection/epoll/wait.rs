@@ -94,6 +94,9 @@ impl Set {
     }
 
     /// Fills `into` behind the first `there`, without waiting. Returns the number of events.
+    ///
+    /// The kernel reports a wake-up of the layer's to one thread. If that is this one, which is about to return, the events
+    /// that it was for are taken here, for [`pass_on`](Self::pass_on) to see.
     fn fill(&'static self, into: &mut [epoll_event], there: usize, kernel: &impl Kernel) -> usize {
         if there > 0 {
             let count = there + self.collect(&mut into[there..]);
@@ -106,6 +109,7 @@ impl Set {
             let found = sort(into, usize::try_from(found).unwrap_or(0));
             if found.has_wake {
                 woken();
+                dispatch(Some(self));
             }
             found.theirs
         };
@@ -236,6 +240,7 @@ pub(crate) fn wait(
             woken();
         } else if there > 0 {
             again.leave();
+            set.into_iter().for_each(Set::pass_on);
             return there as c_int;
         }
         if there == 0 && until.is_some_and(|until| os::now() >= until) && !is_ready() {
