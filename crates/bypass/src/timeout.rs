@@ -28,7 +28,8 @@
 //! | shutdown(2) | [`CONTROL`] | an offer is withdrawn; the kernel shuts the others down when they are back, for which they are asked |
 //! | close(2) | [`CONTROL`] | an offer is withdrawn; at the NIC, wharf ends the connection when it goes on |
 //! | fork(2) | [`RETURN`] since the last connection came back | the child waits for what it uses: see `connection::inherited` |
-//! | execve(2), a child of vfork(2), a descriptor that is sent away | [`OFFER`] | wharf puts the connection back when it goes on |
+//! | execve(2), a program that is started, a child of vfork(2), a descriptor that is sent away | [`OFFER`], for all connections together | wharf puts the connections back when it goes on |
+//! | an epoll set that is polled or watched itself, or is not known | [`CONTROL`], for all connections together | the same |
 //! | a thread that offers a connection, or takes one back | none | it does so with signals held back, and waits for nobody |
 //! | `Lock` | a second | as its documentation says |
 

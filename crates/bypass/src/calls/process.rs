@@ -25,12 +25,16 @@ pub(super) fn before_exec() {
 /// where to start a program takes some hundred.
 pub(super) fn inherits(gets: impl Fn(c_int) -> bool) {
     let errno = os::errno();
+    let mut are_asked = false;
     for fd in table::all() {
         if let Some(connection) = connection::at(fd).filter(|connection| !connection.is_settled())
             && gets(fd)
         {
-            connection.give();
+            are_asked |= connection.ask_for_good(RestoreReason::Exec);
         }
+    }
+    if are_asked {
+        connection::wait_for_asked(timeout::OFFER);
     }
     os::set_errno(errno);
 }

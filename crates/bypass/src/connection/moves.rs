@@ -30,10 +30,6 @@ const SHARED_REST: u64 = 10_000_000;
 const LACKING_REST: u64 = 1_000_000_000;
 /// How often a process that forks yields to a thread that offers a connection: some milliseconds.
 const OFFER_YIELDS: u32 = 10_000;
-/// How long a child that shares its parent's memory waits at a time for a connection to move, in nanoseconds.
-const PAUSE: u32 = 100_000;
-/// So many such pauses pass before it looks whether wharf is there.
-const LOOK_PAUSES: u32 = 1000;
 /// In `owed`: a connection that was closed had the number.
 const LEFT: u32 = 1 << 31;
 
@@ -324,48 +320,6 @@ impl Connection {
             at.session.restore(at.cid, reason);
         }
         self.awaits_move();
-    }
-
-    /// Another program is about to have the connection, which is the kernel's from now on.
-    pub(crate) fn give(&'static self) {
-        if vfork::is_own() {
-            self.restore(RestoreReason::Exec);
-        } else {
-            self.give_of_parent();
-        }
-    }
-
-    /// The same in a child that has its parent's memory, as after vfork(2). The child's descriptors may be others already,
-    /// and so the rest of what there is to do is left to the parent's next call.
-    fn give_of_parent(&'static self) {
-        self.is_settled.store(true, Ordering::SeqCst);
-        self.wait_for_offer();
-        let (mut asked, mut pauses, until) = (false, 0_u32, os::now() + timeout::OFFER);
-        while self.state.load(Ordering::Acquire) == AWAY
-            && let Some(at) = self.nic()
-            && let place @ (Place::Nic | Place::Offered | Place::Moving) = self.look(&at)
-            && os::now() < until
-        {
-            if place == Place::Nic && !std::mem::replace(&mut asked, true) {
-                let is_told = at.session.restore(at.cid, RestoreReason::Exec);
-                if !is_told && os::errno() == libc::EBADF {
-                    // The child has closed the session's socket, past the layer.
-                    return;
-                }
-            }
-            if place == Place::Offered {
-                self.withdraw(&at);
-            }
-            pauses = pauses.wrapping_add(1);
-            if pauses.is_multiple_of(LOOK_PAUSES) {
-                // A wharf that has died puts nothing back.
-                at.session.looks_alive();
-            }
-            os::pause(PAUSE);
-        }
-        if self.state.load(Ordering::Acquire) == KERNEL {
-            self.set_stay();
-        }
     }
 
     /// Has the connection back at the kernel until this time, from where it may go again. Returns true if it is there, or over;
