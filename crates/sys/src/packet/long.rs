@@ -117,11 +117,8 @@ impl Ring {
     /// Sends a complete frame, which lies in two pieces and [fits](Self::holds).
     fn send(&mut self, fd: BorrowedFd<'_>, pieces: [&[u8]; 2]) -> io::Result<()> {
         if self.status().load(Ordering::Acquire) != AVAILABLE {
-            // The kernel had no memory for it, perhaps.
-            kick(fd)?;
-            if self.status().load(Ordering::Acquire) != AVAILABLE {
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
+            // The interface still has it.
+            return Err(io::ErrorKind::WouldBlock.into());
         }
         let len = pieces[0].len() + pieces[1].len();
         debug_assert!(self.holds(len), "{len} bytes in a slot of {}", self.slot);
@@ -136,8 +133,14 @@ impl Ring {
             at += piece.len();
         }
         self.status().store(SEND_REQUEST, Ordering::Release);
+        let sent = kick(fd);
+        if self.status().load(Ordering::Acquire) == SEND_REQUEST {
+            // The kernel would send it with the next one (`tpacket_snd`), though the caller is told that it was not sent.
+            self.status().store(AVAILABLE, Ordering::Release);
+            return sent.and(Err(io::ErrorKind::WouldBlock.into()));
+        }
         self.next = (self.next + 1) % SLOTS;
-        kick(fd)
+        Ok(())
     }
 
     fn start(&self) -> NonNull<u8> {
@@ -166,9 +169,5 @@ impl Ring {
 fn kick(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: there is no buffer; the kernel reads the ring.
     let sent = unsafe { libc::send(fd.as_raw_fd(), std::ptr::null(), 0, libc::MSG_DONTWAIT) };
-    match check(sent as libc::c_int) {
-        // The frames stay in the ring.
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-        other => other.map(drop),
-    }
+    check(sent as libc::c_int).map(drop)
 }

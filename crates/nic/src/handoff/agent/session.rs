@@ -18,6 +18,7 @@ use handoff::session::{MESSAGE_LEN, Message as FromProcess, Request, Welcome};
 use handoff::{Cid, Epoch, Refusal, RestoreReason};
 use sys::foreign::Foreign;
 use sys::packets::PacketSocket;
+use sys::poll::{Ready, poll};
 use sys::process::PeerCredentials;
 
 use super::common::Common;
@@ -49,7 +50,7 @@ struct Connection {
     back: Option<RestoreReason>,
     /// It goes back when the kernel has memory for it, which hears of its peer then.
     waiting: Option<(Box<Waiting>, Option<Vec<HeldPacket>>)>,
-    /// It is one of those that what has changed concerns.
+    /// It waits among those that are wanted back.
     is_wanted: bool,
     /// It is one of those that were asked for.
     goes_back: bool,
@@ -120,6 +121,10 @@ impl Session {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return Next::End,
             }
+        }
+        // Without more to read there is no other turn.
+        if poll(&[self.socket.as_fd()], Some(0)).is_ok_and(Ready::is_empty) {
+            self.take_unheard(common);
         }
         Next::GoOn
     }
@@ -301,7 +306,7 @@ impl Session {
             let key = Key { session: self.number, cid: *cid };
             let verdict = common.host.verdict(&offered.path(), standing, self.peer.pid, news);
             match verdict {
-                Some(Verdict::Back(reason)) if !connection.is_wanted => {
+                Some(Verdict::Back(reason)) if !connection.is_wanted && !connection.goes_back => {
                     connection.is_wanted = true;
                     common.wanted.push_back((key, reason));
                 }
@@ -332,15 +337,10 @@ impl Session {
         self.handle(cid, Event::Os(OsEvent::Told(tag, told)), common);
     }
 
-    /// Wants all connections back.
-    pub(super) fn want_back(&self, reason: RestoreReason, common: &mut Common) {
-        let key = |cid: &Cid| Key { session: self.number, cid: *cid };
-        common.wanted.extend(self.connections.keys().map(|cid| (key(cid), reason)));
-    }
-
     /// Has one of those back.
     pub(super) fn go_back(&mut self, cid: Cid, reason: RestoreReason, common: &mut Common) {
         let Some(connection) = self.connections.get_mut(&cid) else { return };
+        connection.is_wanted = false;
         if connection.offered.is_some() && !std::mem::replace(&mut connection.goes_back, true) {
             common.going_back += 1;
         }

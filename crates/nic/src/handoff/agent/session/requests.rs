@@ -11,7 +11,7 @@ use handoff::{Cid, RestoreReason};
 use super::super::common::Common;
 use super::super::crossing::Event;
 use super::Session;
-use crate::lane::handoff::link::shared;
+use crate::lane::handoff::link::{Key, shared};
 
 impl Session {
     /// Does what the process asks of one connection.
@@ -38,6 +38,20 @@ impl Session {
             connection.is_anothers |= is_for_another(reason);
         }
         self.want_back(reason, common);
+    }
+
+    /// Wants all connections back, each once.
+    pub(in crate::handoff::agent) fn want_back(
+        &mut self,
+        reason: RestoreReason,
+        common: &mut Common,
+    ) {
+        for (cid, connection) in &mut self.connections {
+            let is_here = connection.offered.is_some() && !connection.goes_back;
+            if is_here && !std::mem::replace(&mut connection.is_wanted, true) {
+                common.wanted.push_back((Key { session: self.number, cid: *cid }, reason));
+            }
+        }
     }
 
     /// Does what the process has asked for while there was no room in the queue of messages, all of which have been read.
