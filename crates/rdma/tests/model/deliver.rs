@@ -61,7 +61,7 @@ fn fetch_add(value: u64, add: u64, ends: u64) -> u64 {
 impl Side {
     /// A segment of the peer's, which sends what its own model lets it: only what is wrong by this side's state is to be found.
     /// Returns true if it is done with: not a message for which there is no receive, nor one behind such a message, where so
-    /// many bytes wait already. Responses pass those that wait.
+    /// many bytes wait already. Responses and the Terminate message pass those that wait.
     pub(crate) fn got(&mut self, qp: usize, segment: &Segment) -> Result<bool, String> {
         let of = &mut self.qps[qp];
         if !matches!(of.phase, Phase::Open | Phase::Closing) {
@@ -73,7 +73,7 @@ impl Side {
         }
         let of = &mut self.qps[qp];
         let is_behind = !of.parked.is_empty();
-        if is_behind && matches!(segment.opcode, 2 | 11) {
+        if is_behind && matches!(segment.opcode, 2 | 7 | 11) {
             // Neither the write before them nor the immediate data that may follow it see the response.
             let written = of.written;
             self.take(qp, segment)?;

@@ -63,6 +63,23 @@ fn a_response_between_changes_nothing_of_what_waits() {
     assert_eq!((done.len(), done[0].len, done[0].immediate), (1, 40, Some([1, 2, 3, 4])));
 }
 
+/// RFC 5040 section 5.4: the peer sends nothing behind a Terminate message, so that no receive changes what it says.
+#[test]
+fn a_terminate_passes_messages_that_wait() {
+    let mut pair = Pair::ready();
+    pair.b.rnic.let_wait(pair.b.qp, true);
+    let sge = pair.a.sge(0, 40);
+    pair.a.send(1, &[sge]);
+    pair.pump();
+    assert!(pair.b.rnic.is_waiting(pair.b.qp));
+    let sge = pair.b.sge(0, 8);
+    pair.b.post(11, Work::Read { stag: pair.a.stag ^ 1, offset: BASE }, &[sge]);
+    pair.pump();
+    assert_eq!(pair.b.sent(), [(11, Status::RemoteAccess)]);
+    assert!(!pair.b.rnic.is_waiting(pair.b.qp));
+    assert_eq!(pair.b.state(), State::Err);
+}
+
 /// RFC 5042: a peer does not make grow what is kept.
 #[test]
 fn no_more_waits_than_there_is_room_for() {

@@ -2,7 +2,7 @@
 
 use super::QueuePair;
 use super::fail::Failure;
-use super::parked::is_response;
+use super::parked::passes;
 use super::state::State;
 use super::stream::Stream;
 use crate::ddp::{self, Header};
@@ -223,7 +223,7 @@ impl QueuePair {
         self.segment_or_park(inbound, stream, &bytes[..have], len)
     }
 
-    /// A segment, which waits if it finds no receive, or is behind others that do and no response.
+    /// A segment, which waits if it finds no receive, or is behind others that do and does not pass them.
     #[inline]
     fn segment_or_park<M: Memory>(
         &mut self,
@@ -233,7 +233,7 @@ impl QueuePair {
         len: usize,
     ) -> Result<Next, Failure> {
         let (is_behind, order) = (!stream.rx.parked.is_empty(), stream.rx.order);
-        let parked = if is_behind && !is_response(bytes) {
+        let parked = if is_behind && !passes(bytes) {
             self.park(inbound, stream)
         } else {
             self.is_waiting = false;

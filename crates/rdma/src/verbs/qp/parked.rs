@@ -13,7 +13,7 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
-use crate::ddp::{Header, QUEUE_ATOMIC};
+use crate::ddp::{Header, QUEUE_ATOMIC, QUEUE_TERMINATE};
 use crate::mpa::deframe::Span;
 use crate::rdmap::Opcode;
 
@@ -81,11 +81,14 @@ impl Parked {
     }
 }
 
-/// Returns true if a ULPDU that begins so is a response: to what this side has asked for.
-pub(super) fn is_response(bytes: &[u8]) -> bool {
+/// Returns true if a ULPDU that begins so passes those that wait: a response to what this side has asked for, or the Terminate
+/// message, behind which nothing comes. If it waited as well, its cause would be lost with the stream.
+pub(super) fn passes(bytes: &[u8]) -> bool {
     match Header::parse(bytes) {
         Some(Ok(Header::Tagged(header))) => Opcode::parse(header.ulp) == Ok(Opcode::ReadResponse),
-        Some(Ok(Header::Untagged(header))) => header.queue == QUEUE_ATOMIC,
+        Some(Ok(Header::Untagged(header))) => {
+            matches!(header.queue, QUEUE_ATOMIC | QUEUE_TERMINATE)
+        }
         _ => false,
     }
 }
