@@ -76,6 +76,7 @@ impl Side {
         if is_behind && matches!(segment.opcode, 2 | 7 | 11) {
             // Neither the write before them nor the immediate data that may follow it see the response.
             let written = of.written;
+            self.place_ahead(qp);
             self.take(qp, segment)?;
             self.qps[qp].written = written;
             return Ok(true);
@@ -106,6 +107,44 @@ impl Side {
             self.take(qp, &segment)?;
         }
         Ok(())
+    }
+
+    /// Whoever sees a response of the peer's sees the writes that the peer has sent before it. They are not placed before a Send
+    /// in front of them that takes their right away, nor before an atomic operation on the same bytes.
+    fn place_ahead(&mut self, qp: usize) {
+        let parked: Vec<Segment> = self.qps[qp].parked.iter().cloned().collect();
+        let (mut invalid, mut words) = (Vec::new(), Vec::new());
+        for segment in parked {
+            let len = segment.payload.len() as u64;
+            match (segment.opcode, segment.to) {
+                (4 | 6, To::Untagged { word, .. }) => invalid.push(word),
+                (10, _) => {
+                    let bytes = &segment.payload;
+                    words.push((word(bytes, 8), double(bytes, 12)));
+                    if words.len() > self.qps[qp].ird {
+                        return;
+                    }
+                }
+                (0, To::Tagged { stag, offset }) if len > 0 => {
+                    if self.qps[qp].placed.contains(&segment.end) {
+                        continue;
+                    }
+                    let Ok(place) = self.check(qp, stag, offset, len, REMOTE_WRITE) else { return };
+                    let is_apart = |(stag, offset): &(u32, u64)| {
+                        let word = self.check(qp, *stag, *offset, 8, REMOTE_ATOMIC);
+                        word.is_ok_and(|(memory, at)| {
+                            memory != place.0 || at >= place.1 + len || place.1 >= at + 8
+                        })
+                    };
+                    if invalid.contains(&stag) || !words.iter().all(is_apart) {
+                        return;
+                    }
+                    self.store_behind(qp, Kind::Write, place, &segment.payload);
+                    self.qps[qp].placed.insert(segment.end);
+                }
+                _ => {}
+            }
+        }
     }
 
     /// A segment whose turn it is.
@@ -142,7 +181,7 @@ impl Side {
 
     fn got_write(&mut self, qp: usize, segment: &Segment, stag: u32, offset: u64) {
         let len = segment.payload.len() as u64;
-        if len > 0 {
+        if len > 0 && !self.qps[qp].placed.remove(&segment.end) {
             match self.check(qp, stag, offset, len, REMOTE_WRITE) {
                 Ok(place) => self.store_behind(qp, Kind::Write, place, &segment.payload),
                 Err(why) => return self.fail(qp, ddp(why), None, None),

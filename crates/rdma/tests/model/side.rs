@@ -1,7 +1,7 @@
 //! The model of one side: regions, queues, memory and what has completed, as verbs describe them. It knows nothing of
 //! how the crate keeps them, nor of MPA and DDP but segments.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use rdma::Status;
 use rdma::rdmap::terminate::Cause;
@@ -117,6 +117,8 @@ pub(crate) struct Qp {
     /// A message that meets no receive waits for one, and the segments that wait.
     pub(crate) waits: bool,
     pub(crate) parked: VecDeque<Segment>,
+    /// Writes among them whose payload is placed, by the ends of their FPDUs.
+    pub(crate) placed: BTreeSet<u64>,
     pub(crate) sq: VecDeque<Wr>,
     pub(crate) rq: VecDeque<Recv>,
     pub(crate) coming: Option<Coming>,
@@ -188,6 +190,7 @@ impl Qp {
             pd,
             waits: false,
             parked: Default::default(),
+            placed: Default::default(),
             sq: Default::default(),
             rq: Default::default(),
             coming: None,

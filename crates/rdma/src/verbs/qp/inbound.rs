@@ -31,6 +31,8 @@ pub(super) struct Inbound<'a, M> {
     pub(super) scratch: &'a mut Scratch,
     pub(super) slices: &'a [&'a [u8]],
     pub(super) memory: &'a mut M,
+    /// The payload of the segment at hand was placed while the segment waited.
+    pub(super) is_placed: bool,
 }
 
 /// A segment: its header, and where its payload is.
@@ -152,7 +154,8 @@ impl QueuePair {
         };
         let mut scratch = core::mem::take(&mut shared.scratch);
         let mut failure = self.unpark((shared, &mut scratch), &mut stream, memory).err();
-        let mut inbound = Inbound { shared, scratch: &mut scratch, slices, memory };
+        let mut inbound =
+            Inbound { shared, scratch: &mut scratch, slices, memory, is_placed: false };
         while failure.is_none() && self.takes() {
             let before = (cursor, stream.rx.deframer.clone());
             match self.next(&mut inbound, &mut stream, &mut cursor) {
@@ -236,6 +239,9 @@ impl QueuePair {
         let parked = if is_behind && !passes(bytes) {
             self.park(inbound, stream)
         } else {
+            if is_behind {
+                self.place_ahead(inbound, stream)?;
+            }
             self.is_waiting = false;
             let taken = self.segment(inbound, stream, bytes, len);
             if is_behind || self.is_waiting {
@@ -320,7 +326,7 @@ impl QueuePair {
         inbound: &mut Inbound<'_, M>,
         stream: &mut Stream,
     ) -> Result<(), Failure> {
-        let Inbound { shared, scratch, slices, memory } = inbound;
+        let Inbound { shared, scratch, slices, memory, .. } = inbound;
         let mut done = 0;
         let mut fault = None;
         for placed in scratch.placed.chunks(BATCH_MAX) {

@@ -26,6 +26,7 @@
 //!
 //! Every way to `Sqe` or `Err` flushes what is posted: see [`status`](crate::status).
 
+mod ahead;
 mod close;
 mod fail;
 mod inbound;

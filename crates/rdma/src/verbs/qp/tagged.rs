@@ -45,7 +45,8 @@ impl QueuePair {
     ) -> Result<(), Failure> {
         let len = segment.len;
         // A segment without payload names no buffer: its STag is not looked at (RFC 5040 section 5.2).
-        if len > 0 {
+        // The right to a payload that is placed was checked then. The program may have taken it back since.
+        if len > 0 && !inbound.is_placed {
             let Tagged { stag, offset, .. } = *header;
             let needed = Access::REMOTE_WRITE;
             let asker = self.asker();

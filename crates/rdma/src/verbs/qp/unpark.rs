@@ -22,17 +22,17 @@ impl QueuePair {
         stream: &mut Stream,
         memory: &mut M,
     ) -> Result<(), Failure> {
-        while let Some(ulpdu) = stream.rx.parked.next() {
+        while let Some((ulpdu, is_placed)) = stream.rx.parked.next() {
             let (order, slices) = (stream.rx.order, [&ulpdu[..]]);
             scratch.spans.clear();
             scratch.spans.push(Span { slice: 0, start: 0, len: ulpdu.len() as u32 });
-            let mut inbound = Inbound { shared, scratch, slices: &slices, memory };
+            let mut inbound = Inbound { shared, scratch, slices: &slices, memory, is_placed };
             self.is_waiting = false;
             let first = &ulpdu[..ulpdu.len().min(SMALL)];
             let taken = self.segment(&mut inbound, stream, first, ulpdu.len());
             if self.is_waiting {
                 stream.rx.order = order;
-                stream.rx.parked.put_back(ulpdu);
+                stream.rx.parked.put_back(ulpdu, is_placed);
                 break;
             }
             // What came before an error was well, and is placed and told first.
