@@ -300,11 +300,16 @@ impl Manager {
         }
     }
 
-    /// When [`expire`](Self::expire) is to be called.
-    pub(crate) fn deadline(&self) -> Option<Nanos> {
-        let is_it =
-            |(at, id): &&(Nanos, u32)| self.ids.get(id).is_some_and(|of| of.due == Some(*at));
-        self.due.iter().find(is_it).map(|(at, _)| *at)
+    /// When [`expire`](Self::expire) is to be called. Entries of identifiers that are not due any more are removed here: nothing
+    /// else removes them while no identifier expires.
+    pub(crate) fn deadline(&mut self) -> Option<Nanos> {
+        while let Some((at, id)) = self.due.first().copied() {
+            if self.ids.get(&id).is_some_and(|of| of.due == Some(at)) {
+                return Some(at);
+            }
+            self.due.pop_first();
+        }
+        None
     }
 
     /// An identifier is due at this time, unless something happens before.
@@ -335,4 +340,32 @@ fn source(from: Option<SocketAddr>, to: SocketAddr) -> io::Result<SocketAddr> {
 fn config(around: &Around<'_>, connect: &Connect<'_>) -> Config {
     let (ird, ord) = (connect.ird.min(around.mpa.ird), connect.ord.min(around.mpa.ord));
     Config { ird, ord, ..around.mpa }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Connections that are set up in time leave nothing behind.
+    #[test]
+    fn what_is_not_due_any_more_is_not_kept() {
+        let mut manager = Manager::default();
+        for now in 0..100 {
+            let id = manager.create(0).unwrap();
+            manager.is_due_at(id, now + SET_UP_MAX);
+            assert_eq!(manager.deadline(), Some(now + SET_UP_MAX));
+            // As when the reply has come, or the identifier is destroyed.
+            if now % 2 == 0 {
+                manager.get(id).unwrap().due = None;
+            } else {
+                manager.ids.remove(&id);
+            }
+            assert_eq!((manager.deadline(), manager.due.len()), (None, 0));
+        }
+        // One that is due later than it was.
+        let id = manager.create(0).unwrap();
+        manager.is_due_at(id, 7);
+        manager.is_due_at(id, 8);
+        assert_eq!((manager.deadline(), manager.due.len()), (Some(8), 1));
+    }
 }

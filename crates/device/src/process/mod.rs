@@ -302,14 +302,16 @@ impl Serving {
         if std::mem::take(&mut self.may_be_sooner) {
             self.due = self.first_due();
         }
-        debug_assert!(
-            self.first_due().is_none_or(|first| self.due.is_some_and(|due| due <= first)),
-            "something is due sooner than it is waited for"
-        );
+        #[cfg(debug_assertions)]
+        {
+            let first = self.first_due();
+            let is_in_time = first.is_none_or(|first| self.due.is_some_and(|due| due <= first));
+            debug_assert!(is_in_time, "something is due sooner than it is waited for");
+        }
         [self.process.deadline(), self.due].into_iter().flatten().min()
     }
 
-    fn first_due(&self) -> Option<Nanos> {
+    fn first_due(&mut self) -> Option<Nanos> {
         let streams = self.streams.values().filter_map(Stream::deadline).min();
         [self.manager.deadline(), self.outlets.deadline(), streams].into_iter().flatten().min()
     }
@@ -388,6 +390,7 @@ impl Serving {
             stream.qp = None;
             stream.end(now);
         }
+        self.waits_no_more(of.stream);
         // This looks for what is due anew, too.
         let (manager, mut around) = self.manager(now);
         manager.disconnected(&mut around, of.id);
