@@ -263,6 +263,18 @@ impl Serving {
         }
     }
 
+    /// A stream no longer waits for a receive, and has found none. It may be the one that a shared queue names, and receives
+    /// that are posted there would ring for nobody: the others ask anew.
+    pub(super) fn waits_no_more(&mut self, number: u64) {
+        if !self.waiting.remove(&number) {
+            return;
+        }
+        let others = self.waiting.iter().filter_map(|number| self.streams.get(number)?.qp);
+        for qp in others.collect::<Vec<_>>() {
+            self.ask_for_receives(qp, true);
+        }
+    }
+
     /// Looks for a receive for the message that waits for one.
     pub(super) fn look_for_receive(&mut self, now: Nanos, number: u64) -> Result<(), End> {
         let Some(stream) = self.streams.get_mut(&number) else { return Ok(()) };
@@ -272,7 +284,7 @@ impl Serving {
         let Some(qp) = stream.qp else {
             // Its queue pair is gone.
             stream.waits(now, false, 0, false);
-            self.waiting.remove(&number);
+            self.waits_no_more(number);
             return self.advance(now, number);
         };
         self.place(now, number, qp, &[])?;
@@ -355,7 +367,9 @@ impl Serving {
         }
         let Some(stream) = self.streams.get_mut(&number) else { return Ok(()) };
         stream.end(now);
-        match stream.qp.take() {
+        let qp = stream.qp.take();
+        self.waits_no_more(number);
+        match qp {
             Some(qp) => self.is_over(now, qp),
             None => Ok(()),
         }
@@ -420,7 +434,7 @@ impl Serving {
     /// The stream is over, whoever has ended it.
     pub(super) fn stream_is_over(&mut self, now: Nanos, number: u64) -> Result<(), End> {
         let Some(stream) = self.streams.remove(&number) else { return Ok(()) };
-        self.waiting.remove(&number);
+        self.waits_no_more(number);
         stream.qp.map_or(Ok(()), |qp| self.is_over(now, qp))
     }
 

@@ -5,13 +5,17 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 
 use rdma::Handle;
+use rdma::ddp::{QUEUE_SEND, Untagged};
 use rdma::mpa::{Negotiated, Role};
-use rdma::session::Request;
+use rdma::rdmap::Opcode;
 use rdma::session::message::QpRequest;
+use rdma::session::posts::Posts;
+use rdma::session::{Area, Request};
 use rdma::verbs::{Limits, Qp, State};
 use sys::packets::PacketSocket;
 use sys::poll::Interest;
 use sys::process_memory::ProcessMemory;
+use wire::checksum::Crc32c;
 
 use super::*;
 use crate::carrier::Carrier;
@@ -87,19 +91,26 @@ fn a_session_that_has_ended_waits_for_room_alone() {
 
 /// A queue pair of the session's that has a stream.
 fn connected(serving: &mut Serving) -> Qp {
-    let mut ask = |request: &Request<'_>| {
-        let reply = serving.process.request(serving.shared.words(), 0, request, Handle(0));
-        assert_eq!(reply.errno, 0, "{request:?}");
-        reply.words.first().map_or(0, |word| *word as u32)
-    };
-    let pd = ask(&Request::AllocPd(1));
+    let pd = ask(serving, &Request::AllocPd(1))[0] as u32;
+    connected_in(serving, pd, None)
+}
+
+fn ask(serving: &mut Serving, request: &Request<'_>) -> Vec<u64> {
+    let reply = serving.process.request(serving.shared.words(), 0, request, Handle(0));
+    assert_eq!(reply.errno, 0, "{request:?}");
+    reply.words.to_vec()
+}
+
+fn connected_in(serving: &mut Serving, pd: u32, srq: Option<u32>) -> Qp {
+    let mut ask =
+        |request: &Request<'_>| ask(serving, request).first().map_or(0, |word| *word as u32);
     let cq = ask(&Request::CreateCq { context: 1, depth: 4, channel: None });
     let queue = QpRequest {
         context: 1,
         pd,
         send_cq: cq,
         receive_cq: cq,
-        srq: None,
+        srq,
         sends: 1,
         receives: 1,
         send_sges: 1,
@@ -293,4 +304,56 @@ fn a_message_that_waits_is_looked_at_when_a_receive_is_posted() {
     Control::new(serving.shared.words()).unwrap().post(qp.place());
     assert!(serving.take_posts(6).unwrap());
     assert!(serving.streams[&STREAM].reads() && serving.waiting.is_empty());
+}
+
+/// A Send of nothing, as a peer sends it first.
+fn send() -> Vec<u8> {
+    let (last, ulp, queue) = (true, Opcode::Send.control(), QUEUE_SEND);
+    let header = Untagged { last, ulp, ulp_word: 0, queue, msn: 1, offset: 0 }.encode();
+    let mut fpdu = (header.len() as u16).to_be_bytes().to_vec();
+    fpdu.extend(header);
+    let crc = Crc32c::new().plus(&fpdu).finish().to_le_bytes();
+    fpdu.extend(crc);
+    fpdu
+}
+
+/// A stream of the queue pair whose peer has sent a message that waits for a receive.
+fn waits(serving: &mut Serving, number: u64, qp: Qp) -> TcpStream {
+    let (socket, mut peer) = connection();
+    serving.epoll.add(&socket, Token::Stream(number).into()).unwrap();
+    let stream = Stream::new(Carrier::new(socket), qp, Interest::Read, crate::PEER_TIMEOUT);
+    serving.streams.insert(number, stream);
+    serving.carried.insert(qp.0, Carried { stream: number, id: 0 });
+    serving.process.let_wait(qp, true);
+    peer.write_all(&send()).unwrap();
+    while !serving.waiting.contains(&number) {
+        serving.stream_turn(0, number).unwrap();
+    }
+    peer
+}
+
+/// A shared queue names one queue pair that waits, for which receives ring: it is one that is there.
+#[test]
+fn receives_are_asked_for_when_one_that_waited_is_gone() {
+    for is_destroyed in [true, false] {
+        let (mut serving, _theirs) = session();
+        let pd = ask(&mut serving, &Request::AllocPd(1))[0] as u32;
+        let (context, depth, sges) = (1, 4, 1);
+        let of = ask(&mut serving, &Request::CreateSrq { context, pd, depth, sges });
+        let srq = Some(of[0] as u32);
+        let pairs = [connected_in(&mut serving, pd, srq), connected_in(&mut serving, pd, srq)];
+        let _peers = [waits(&mut serving, 1, pairs[0]), waits(&mut serving, 2, pairs[1])];
+        let area = Area::decode([of[1], of[2]]).unwrap();
+        let wanted =
+            |serving: &Serving| Posts::new(area, depth, serving.shared.words()).unwrap().wanted();
+        assert_eq!(wanted(&serving), pairs[1].0);
+        if is_destroyed {
+            ask(&mut serving, &Request::DestroyQp(pairs[1].0));
+            serving.hear(0);
+        } else {
+            serving.stream_is_over(0, 2).unwrap();
+        }
+        assert_eq!(wanted(&serving), pairs[0].0);
+        assert_eq!(serving.waiting.iter().collect::<Vec<_>>(), [&1]);
+    }
 }
