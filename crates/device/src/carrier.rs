@@ -22,8 +22,10 @@ pub(crate) enum Came {
     Bytes(usize),
     /// Nothing now.
     Nothing,
-    /// Nothing any more.
+    /// The peer has closed its direction.
     End,
+    /// The connection is over in both directions: it was reset, or the peer does not answer.
+    Failed,
 }
 
 impl Carrier {
@@ -65,7 +67,7 @@ impl Carrier {
                 Ok(len) => Came::Bytes(len),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => Came::Nothing,
-                Err(_) => Came::End,
+                Err(_) => Came::Failed,
             };
         }
     }
@@ -92,7 +94,7 @@ impl Carrier {
             Ok(0) => Came::End,
             Ok(len) => Came::Bytes(len),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Came::Nothing,
-            Err(_) => Came::End,
+            Err(_) => Came::Failed,
         })
     }
 

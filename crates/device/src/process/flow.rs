@@ -169,6 +169,8 @@ impl Serving {
             match self.receive_some(now, number, buffer)? {
                 Came::Nothing => return Ok(()),
                 Came::End => return self.has_ended(now, number),
+                // Neither side hears of the other any more: no message of it is waited for.
+                Came::Failed => return self.stream_is_over(now, number),
                 Came::Bytes(len) => {
                     all += len;
                     if len < buffer.len() {

@@ -357,3 +357,21 @@ fn receives_are_asked_for_when_one_that_waited_is_gone() {
         assert_eq!(serving.waiting.iter().collect::<Vec<_>>(), [&1]);
     }
 }
+
+/// Unlike one whose peer has closed: what that has sent is delivered.
+#[test]
+fn a_stream_that_is_reset_is_over_though_a_message_waits() {
+    for is_reset in [true, false] {
+        let (mut serving, _theirs) = session();
+        let qp = connected(&mut serving);
+        let peer = waits(&mut serving, 1, qp);
+        if is_reset {
+            sys::tcp::reset_when_closed(&peer).unwrap();
+        }
+        drop(peer);
+        serving.epoll.wait(10_000).unwrap();
+        serving.stream_turn(0, 1).unwrap();
+        assert_eq!(serving.carried.is_empty(), is_reset);
+        assert_eq!(serving.waiting.is_empty(), is_reset);
+    }
+}
