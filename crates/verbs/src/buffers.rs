@@ -12,9 +12,9 @@ use crate::abi::{ibv_mr, ibv_pd};
 use crate::os::{self, fails, none};
 use crate::regions::ibv_reg_mr_iova2;
 
-/// `struct ibv_mr_init_attr`: fields that `comp_mask` does not name have no meaning.
+/// `struct ibv_mr_init_attr`. The first three fields are always there. A field that `comp_mask` does not name may lie behind the
+/// end of the program's structure, which ends at `dmah` in rdma-core 59: no reference to the whole is made.
 #[repr(C)]
-#[derive(Clone, Copy)]
 pub struct ibv_mr_init_attr {
     length: size_t,
     access: c_int,
@@ -95,10 +95,12 @@ pub unsafe extern "C" fn ibv_reg_mr_ex(
     pd: *mut ibv_pd,
     attr: *mut ibv_mr_init_attr,
 ) -> *mut ibv_mr {
-    let attr = *attr;
-    let has = |bits| attr.comp_mask & bits != 0;
-    let is_of_buffer =
-        || has(ADDR) && (*attr.buf).pd == pd && (*attr.buf).contains(attr.addr, attr.length);
+    let (length, access, mask) = ((*attr).length, (*attr).access, (*attr).comp_mask);
+    let has = |bits| mask & bits != 0;
+    let is_of_buffer = || {
+        let buf = (*attr).buf;
+        has(ADDR) && (*buf).pd == pd && (*buf).contains((*attr).addr, length)
+    };
     if has(BUF) && (has(FD | FD_OFFSET) || !is_of_buffer()) {
         return none(libc::EINVAL);
     }
@@ -108,6 +110,40 @@ pub unsafe extern "C" fn ibv_reg_mr_ex(
     if !has(ADDR) || has(FD_OFFSET) {
         return none(libc::EINVAL);
     }
-    let iova = if has(IOVA) { attr.iova } else { attr.addr.addr() as u64 };
-    ibv_reg_mr_iova2(pd, attr.addr, attr.length, iova, attr.access as u32)
+    let addr = (*attr).addr;
+    let iova = if has(IOVA) { (*attr).iova } else { addr.addr() as u64 };
+    ibv_reg_mr_iova2(pd, addr, length, iova, access as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use super::*;
+
+    /// Programs that were built for rdma-core 59 have a structure that ends at `dmah`.
+    #[test]
+    fn fields_that_the_mask_does_not_name_are_not_read() {
+        let page = os::page();
+        let (all, none_at) = (libc::PROT_READ | libc::PROT_WRITE, libc::PROT_NONE);
+        let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: the mapping is new, the second of its pages is not accessible, and what is written ends with the first.
+        unsafe {
+            let pages = libc::mmap(null_mut(), 2 * page, none_at, private, -1, 0);
+            assert_ne!(pages, libc::MAP_FAILED);
+            assert_eq!(libc::mprotect(pages, page, all), 0);
+            let ends = [offset_of!(ibv_mr_init_attr, buf), offset_of!(ibv_mr_init_attr, iova)];
+            for (end, mask, errno) in [
+                (ends[0], ADDR | FD, libc::EOPNOTSUPP),
+                (ends[0], ADDR | FD_OFFSET, libc::EINVAL),
+                (ends[1], 0, libc::EINVAL),
+            ] {
+                let attr = pages.byte_add(page - end).cast::<ibv_mr_init_attr>();
+                (&raw mut (*attr).comp_mask).write(mask);
+                assert!(ibv_reg_mr_ex(null_mut(), attr).is_null());
+                assert_eq!(os::errno(), errno);
+            }
+            assert_eq!(libc::munmap(pages, 2 * page), 0);
+        }
+    }
 }
