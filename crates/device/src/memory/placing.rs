@@ -32,9 +32,13 @@ enum Part<'a> {
 /// Programs wait for the end of a message by reading memory: the last aligned word of a message, of up to eight bytes, is
 /// stored behind all other bytes of its message, by a part that begins with it. Bytes of the next message may follow it in there: a
 /// part costs the kernel more than they do. A word lies within one page, so that the kernel copies it by one `memcpy` or
-/// `copy_from_user`. These store a word with which they begin by one instruction where they have instructions for it, and by
-/// `rep movsb` where the processor has fast short copies (FSRM): no reader has seen a part of a word there, in 10^9 reads of
-/// each kind of memory.
+/// `copy_from_user`. On x86 processors with fast short copies (`fsrm`: Ice Lake, Zen 3 and later) these are `rep movsb`: no
+/// reader has seen a part of a word there, in 10^9 reads of each kind of memory.
+///
+/// Without `fsrm` short words may be seen in part. `memcpy` (`memcpy_orig`, arch/x86/lib/memcpy_64.S), which writes to
+/// /proc/PID/mem, copies 1 to 3 bytes byte by byte, and longer words by one instruction each. `copy_from_user`
+/// (`rep_movs_alternative`, arch/x86/lib/copy_user_64.S), which writes to files, copies all parts of less than 8 bytes byte by
+/// byte. Words of 8 bytes are stored whole by both.
 pub(super) struct Placing<'a, 'b> {
     /// The address of the first byte that is not stored.
     address: u64,

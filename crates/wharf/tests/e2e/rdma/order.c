@@ -76,6 +76,33 @@ static void write_word(struct ibv_mr *mr, unsigned char *word, int width, int le
 	CHECK(watched.parts == 0);
 }
 
+/* Returns the shortest word that the kernel stores as one. On x86 without fast short copies it copies 1 to 3 bytes byte by byte
+ * (memcpy_orig), and to a file anything under 8 bytes (rep_movs_alternative). */
+static int shortest_word(int is_of_file)
+{
+	int shortest = 2;
+#ifdef __x86_64__
+	static int has_fsrm = -1;
+	if (has_fsrm < 0) {
+		char *line = NULL;
+		size_t size = 0;
+		FILE *file = fopen("/proc/cpuinfo", "r");
+		CHECK(file);
+		has_fsrm = 0;
+		while (!has_fsrm && getline(&line, &size, file) > 0)
+			has_fsrm = strncmp(line, "flags", 5) == 0 && strstr(line, " fsrm") != NULL;
+		free(line);
+		fclose(file);
+	}
+	if (!has_fsrm)
+		shortest = is_of_file ? 8 : 4;
+#endif
+	if (shortest > 2)
+		printf("%s memory: words of less than %d bytes are left out, as this processor has no fsrm\n",
+		       is_of_file ? "file" : "private", shortest);
+	return shortest;
+}
+
 static void words_of(int flags, int fd, int count)
 {
 	unsigned char *buffer = mmap(NULL, BUFFER, PROT_READ | PROT_WRITE, flags, fd, 0);
@@ -83,7 +110,8 @@ static void words_of(int flags, int fd, int count)
 	memset(buffer, 0, BUFFER);
 	struct ibv_mr *mr = ibv_reg_mr(far.pd, buffer, BUFFER, ALL);
 	CHECK(mr);
-	for (int width = 8; width > 1; width /= 2) {
+	int shortest = shortest_word(fd >= 0);
+	for (int width = 8; width >= shortest; width /= 2) {
 		/* Alone, at the end of a message, and beside a word of twice the width. */
 		write_word(mr, buffer + 64, width, width, count);
 		write_word(mr, buffer + 512 + width, width, 3 * width, count);
