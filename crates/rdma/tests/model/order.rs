@@ -5,11 +5,17 @@
 //!   that was posted before it has read its data, unless it is posted with a fence; section 10.8.3.3: the table, in which `F`
 //!   stands for an order that is kept only where the second request has the fence.
 //! - RFC 5040, section 5.5: the table of RDMAP, in which the payload of an RDMA Read may be captured behind later Writes and
-//!   Sends, while requests of reads are answered in their order. RFC 7306 has atomic operations processed in the order of
-//!   their requests.
+//!   Sends, while requests of reads are answered in their order.
+//! - RFC 7306, section 5.4: the responder processes Atomic Requests in their order. Atomic Responses may be generated after
+//!   later Writes and Sends are placed or delivered, so that an atomic operation may take effect behind these. Section 7: the
+//!   table of RDMAP with atomic operations and immediate data.
 //!
-//! The device keeps one order more than these ask for, as rxe and cards do: a read behind which an atomic operation is
-//! posted, with or without a fence, shows the value from before it.
+//! The device keeps three orders more than these ask for:
+//!
+//! - A read behind which an atomic operation is posted, with or without a fence, shows the value from before it, as with rxe and
+//!   cards.
+//! - An atomic operation takes effect before Writes and before Sends that are posted behind it. The InfiniBand specification asks
+//!   for that, and RFC 7306 does not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +34,7 @@ enum Order {
     Always,
     /// With a fence; else the second may come first.
     Fence,
-    /// `Fence` in the specifications, and kept by this device.
+    /// Kept by this device, where at least one of the specifications asks for a fence.
     Device,
 }
 
@@ -39,7 +45,7 @@ const TABLE: [[Order; 4]; 4] = {
         /* Write  */ [Always, Always, Always, Always],
         /* Send   */ [Always, Always, Always, Always],
         /* Read   */ [Fence, Fence, Always, Device],
-        /* Atomic */ [Always, Always, Always, Always],
+        /* Atomic */ [Device, Device, Always, Always],
     ]
 };
 
