@@ -43,7 +43,8 @@ unsafe fn create(
     let ibv_qp_init_attr { qp_context, send_cq, recv_cq, srq, mut cap, qp_type, sq_sig_all } =
         *attr;
     if qp_type != RC {
-        refused::say_once(&format!(
+        static SAID: refused::Once = refused::Once::new();
+        SAID.say(&format!(
             "this RDMA device has queue pairs of type RC alone, and not {}: use the program's option for RC",
             type_name(qp_type)
         ));
@@ -218,7 +219,8 @@ pub unsafe extern "C" fn ibv_modify_qp(
     const DEST_QPN: c_int = 1 << 20;
     // iWARP has no address handles: connections are made by the connection manager.
     if mask & (AV | DEST_QPN) != 0 {
-        refused::say_once(
+        static SAID: refused::Once = refused::Once::new();
+        SAID.say(
             "this RDMA device connects queue pairs by the connection manager (librdmacm), and not by hand (ibv_modify_qp to RTR): \
              use the program's option for that, which is -R in perftest",
         );

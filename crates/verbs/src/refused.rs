@@ -7,12 +7,19 @@ use libc::{c_int, c_void, fd_set, nfds_t, pollfd, timeval};
 use crate::objects::code;
 use crate::os::{self, fails, none, wait_for, wait_for_sets};
 
-/// Says on standard error, once in a process, what the program asks for that is not served, and what to do. Programs have few
-/// words for a call that fails.
-pub(crate) fn say_once(text: &str) {
-    static IS_SAID: AtomicBool = AtomicBool::new(false);
-    if !IS_SAID.swap(true, Ordering::Relaxed) {
-        os::say(text);
+/// A line for standard error that a process writes once.
+pub(crate) struct Once(AtomicBool);
+
+impl Once {
+    pub(crate) const fn new() -> Self {
+        Once(AtomicBool::new(false))
+    }
+
+    /// Says what the program asks for that is not served, and what to do. Programs have few words for a call that fails.
+    pub(crate) fn say(&self, text: &str) {
+        if !self.0.swap(true, Ordering::Relaxed) {
+            os::say(text);
+        }
     }
 }
 
