@@ -102,7 +102,7 @@ impl Connection {
         self.settled_within(timeout::CALL)
     }
 
-    /// The same, after so many nanoseconds at most. An offer that was not answered for long is withdrawn.
+    /// The same, after `most` nanoseconds at most. An offer that wharf has not answered for [`timeout::OFFER`] is withdrawn.
     pub(super) fn settled_within(&'static self, most: u64) -> Option<(AtNic, Status)> {
         let mut until = None;
         loop {

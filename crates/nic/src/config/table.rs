@@ -519,7 +519,7 @@ pub static KEYS: &[Key] = &[
             zero: Some("no bound"),
         },
         run_time: false,
-        help: "most processes of one user that may offer connections at a time; root has no such bound",
+        help: "most processes of one user that may offer connections at a time; root and the user that runs wharf have no such bound",
         field: number!(handoff.sessions_per_uid),
     },
     Key {

@@ -33,7 +33,7 @@ pub(super) struct Newcomer {
     since: Instant,
 }
 
-/// What a newcomer has said.
+/// First message of a new client.
 #[derive(Debug)]
 pub(super) enum Said {
     Nothing,
@@ -52,7 +52,7 @@ pub(super) enum NotAdmitted {
     All,
 }
 
-/// See the module's documentation.
+/// Limits the number of sessions, and closes clients that send no Hello.
 #[derive(Debug)]
 pub(super) struct Admission {
     /// Most sessions of a user.
@@ -101,11 +101,11 @@ impl Admission {
                 match why {
                     NotAdmitted::User => tracing::warn!(
                         "connections of process {pid} stay with the kernel: user {uid} has as many sessions as \
-                         handoff.sessions_per_uid allows"
+                         handoff.sessions_per_uid allows; raise it, or set 0 for no bound"
                     ),
                     NotAdmitted::All => tracing::warn!(
                         "connections of process {pid} of user {uid} stay with the kernel: {SESSIONS_MAX} processes \
-                         may have a session, {RESERVED} of them of root alone"
+                         may have a session, {RESERVED} of them of root and of wharf's user alone"
                     ),
                 }
             });
