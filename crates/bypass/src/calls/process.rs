@@ -34,7 +34,7 @@ pub(super) fn inherits(gets: impl Fn(c_int) -> bool) {
         }
     }
     if are_asked {
-        connection::wait_for_asked(timeout::OFFER);
+        connection::Connection::wait_for_asked(timeout::OFFER);
     }
     os::set_errno(errno);
 }

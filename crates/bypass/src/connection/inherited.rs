@@ -33,31 +33,6 @@ pub(crate) fn give_all_back(reason: RestoreReason) {
     have_all_back(reason, timeout::OFFER);
 }
 
-/// Returns these connections to the kernel, for good: all are asked for, and then waited for together for `patience`
-/// nanoseconds at most. wharf puts those back later that are not there by then.
-pub(crate) fn give_back(
-    reason: RestoreReason,
-    patience: u64,
-    is_it: impl Fn(&&'static Connection) -> bool,
-) {
-    let are_asked = all().filter(is_it).filter(|one| one.ask_for_good(reason)).count() > 0;
-    if are_asked {
-        wait_for_asked(patience);
-    }
-}
-
-/// Waits for all connections that were [asked for](Connection::ask_for_good).
-pub(crate) fn wait_for_asked(patience: u64) {
-    let until = os::now() + patience;
-    let is_asked = |one: &&Connection| one.is_away() && one.is_settled.load(Ordering::SeqCst);
-    let asked = all().filter(is_asked);
-    match vfork::is_own() {
-        true => asked.for_each(|one| _ = one.is_back_by(until)),
-        false => asked.for_each(|one| one.wait_in_vfork(until)),
-    }
-    all().for_each(Connection::set_stay_at_kernel);
-}
-
 /// Asks all back at once, and then waits for them, until so many nanoseconds have passed in which none came.
 fn have_all_back(reason: RestoreReason, patience: u64) {
     let errno = os::errno();
@@ -77,6 +52,31 @@ fn have_all_back(reason: RestoreReason, patience: u64) {
 }
 
 impl Connection {
+    /// Returns these connections to the kernel, for good: all are asked for, and then waited for together for `patience`
+    /// nanoseconds at most. wharf puts those back later that are not there by then.
+    pub(crate) fn give_those_back(
+        reason: RestoreReason,
+        patience: u64,
+        is_it: impl Fn(&&'static Connection) -> bool,
+    ) {
+        let are_asked = all().filter(is_it).filter(|one| one.ask_for_good(reason)).count() > 0;
+        if are_asked {
+            Self::wait_for_asked(patience);
+        }
+    }
+
+    /// Waits for all connections that were [asked for](Self::ask_for_good).
+    pub(crate) fn wait_for_asked(patience: u64) {
+        let until = os::now() + patience;
+        let is_asked = |one: &&Connection| one.is_away() && one.is_settled.load(Ordering::SeqCst);
+        let asked = all().filter(is_asked);
+        match vfork::is_own() {
+            true => asked.for_each(|one| _ = one.is_back_by(until)),
+            false => asked.for_each(|one| one.wait_in_vfork(until)),
+        }
+        all().for_each(Connection::set_stay_at_kernel);
+    }
+
     /// Asks for the connection, which stays at the kernel from then on. Returns whether it is to be waited for.
     pub(crate) fn ask_for_good(&'static self, reason: RestoreReason) -> bool {
         self.is_settled.store(true, Ordering::SeqCst);
@@ -95,7 +95,7 @@ impl Connection {
 
     /// Another program is about to have the connection, which is the kernel's from now on.
     pub(crate) fn give(&'static self) {
-        give_back(RestoreReason::Exec, timeout::OFFER, |one| std::ptr::eq(*one, self));
+        Self::give_those_back(RestoreReason::Exec, timeout::OFFER, |one| std::ptr::eq(*one, self));
     }
 
     /// Waits, in a child that has its parent's memory, as after vfork(2). The child's descriptors may be others already, and so

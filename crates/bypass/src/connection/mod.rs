@@ -32,7 +32,7 @@ use libc::c_int;
 use self::asked::{Looked, Times};
 pub(crate) use self::descriptors::{forget_stale, insert, renew};
 use self::epoll::Slots;
-pub(crate) use self::inherited::{give_all_back, give_back, share_all, wait_for_asked};
+pub(crate) use self::inherited::{give_all_back, share_all};
 use self::limits::Limits;
 pub(crate) use self::parts::Parts;
 pub(crate) use self::patience::{Patience, Waiting};

@@ -8,7 +8,7 @@ use super::private::Private;
 use super::set::{self, Set, kernel_ctl};
 use super::slot::{Registration, Slot};
 use super::wake::is_set;
-use crate::connection::{Connection, all, give_back};
+use crate::connection::{Connection, all};
 use crate::os::{self, Quiet};
 use crate::session::{self, Session};
 use crate::{timeout, vfork};
@@ -97,7 +97,7 @@ pub(crate) fn nest(set: &'static Set) {
         let in_it = |its: &Set| std::ptr::eq(its, set);
         connection.slots.all().any(|slot| slot.set().is_some_and(in_it))
     };
-    give_back(RestoreReason::Epoll, timeout::CONTROL, is_in);
+    Connection::give_those_back(RestoreReason::Epoll, timeout::CONTROL, is_in);
     // An event of the layer's own there would be one of the other set's.
     set.unwake();
     expose(|its| std::ptr::eq(its, set));

@@ -7,7 +7,7 @@ use handoff::RestoreReason;
 use libc::c_int;
 
 use super::wake::is_set;
-use crate::connection::give_back;
+use crate::connection::Connection;
 use crate::{os, table, timeout};
 
 /// Looks take one part of so many of the time at most.
@@ -56,7 +56,7 @@ pub(crate) fn are_any_unseen() -> bool {
     let ended = os::now();
     DUE.store(ended + (ended - begun) * SHARE, Ordering::Relaxed);
     if !ARE_ANY.swap(is_found, Ordering::Relaxed) && is_found {
-        give_back(RestoreReason::Epoll, timeout::CONTROL, |_| true);
+        Connection::give_those_back(RestoreReason::Epoll, timeout::CONTROL, |_| true);
     }
     os::set_errno(errno);
     is_found
