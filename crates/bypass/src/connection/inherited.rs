@@ -94,6 +94,8 @@ impl Connection {
     }
 
     /// Another program is about to have the connection, which is the kernel's from now on.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn give(&'static self) {
         Self::give_those_back(RestoreReason::Exec, timeout::OFFER, |one| std::ptr::eq(*one, self));
     }
