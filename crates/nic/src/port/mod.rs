@@ -113,13 +113,7 @@ impl Limits {
 
     /// Whether the frame fits the MTU, behind up to two VLAN tags.
     pub fn holds(&self, frame: &[u8]) -> bool {
-        let is_tag = |tag: &usize| {
-            let at = ETHERNET_LEN - 2 + tag * VLAN_LEN;
-            let ethertype = frame.get(at..at + 2).and_then(|bytes| bytes.try_into().ok());
-            ethertype.is_some_and(|bytes| EtherType(u16::from_be_bytes(bytes)).is_vlan())
-        };
-        let tags = (0..2).take_while(is_tag).count();
-        self.surely_holds(frame.get(tags * VLAN_LEN..).unwrap_or_default())
+        self.surely_holds(frame.get(vlan_tags(frame) * VLAN_LEN..).unwrap_or_default())
     }
 
     /// Whether the frame certainly fits: Ethernet and IP headers are at least so long.
@@ -127,6 +121,16 @@ impl Limits {
     pub fn surely_holds(&self, frame: &[u8]) -> bool {
         frame.len() <= self.mtu.saturating_add(ETHERNET_LEN)
     }
+}
+
+/// Returns the number of VLAN tags of a frame: 2 also if it has more.
+fn vlan_tags(frame: &[u8]) -> usize {
+    let is_tag = |tag: &usize| {
+        let at = ETHERNET_LEN - 2 + tag * VLAN_LEN;
+        let ethertype = frame.get(at..at + 2).and_then(|bytes| bytes.try_into().ok());
+        ethertype.is_some_and(|bytes| EtherType(u16::from_be_bytes(bytes)).is_vlan())
+    };
+    (0..2).take_while(is_tag).count()
 }
 
 /// A packet from the host on its way to the wire.

@@ -8,10 +8,12 @@ use gso::{MAX_HEADER_LEN, Refusal, Segmenter};
 use lro::Nanos;
 use sys::frames::{Frame, FramePool};
 use sys::packet::{BATCH, Message, PacketSocket, Received, VNET_HDR_LEN};
-use wire::{Bytes, ETHERNET_LEN, EtherType, GsoType, VLAN_LEN, VirtioNetHdr};
+use wire::{Bytes, ETHERNET_LEN, GsoType, VirtioNetHdr};
 
 use super::patience::Patience;
-use super::{Limits, Outgoing, RxFrame, Traffic, Transmit, Transmitted, Whole, Wire, WireCounters};
+use super::{
+    Limits, Outgoing, RxFrame, Traffic, Transmit, Transmitted, Whole, Wire, WireCounters, vlan_tags,
+};
 use crate::config::GsoHardware;
 use crate::port::hardware::{Hardware, SuperPacket};
 
@@ -191,11 +193,11 @@ impl PacketWire {
         Ok((1, 1))
     }
 
-    /// Returns true if a frame of so many bytes, which begins with `front`, was refused as too long for its second VLAN
+    /// Returns true if a frame of `len` bytes, which begins with `front`, was refused as too long for its second VLAN
     /// tag: it is to be sent by another way from now on, and those that are as long.
     fn may_be_long(&mut self, error: &io::Error, front: &[u8], len: usize) -> bool {
         let is_long =
-            error.raw_os_error() == Some(EMSGSIZE) && len < self.long && has_two_tags(front);
+            error.raw_os_error() == Some(EMSGSIZE) && len < self.long && vlan_tags(front) == 2;
         if is_long {
             self.long = len;
         }
@@ -238,15 +240,6 @@ impl PacketWire {
             GsoHardware::Off => Hardware::NONE,
         }
     }
-}
-
-/// Returns true for a frame with two VLAN tags at least.
-fn has_two_tags(frame: &[u8]) -> bool {
-    let is_tag = |at: usize| {
-        let kind = frame.get(at..).and_then(|bytes| bytes.first_chunk::<2>());
-        kind.is_some_and(|kind| EtherType(u16::from_be_bytes(*kind)).is_vlan())
-    };
-    is_tag(ETHERNET_LEN - 2) && is_tag(ETHERNET_LEN - 2 + VLAN_LEN)
 }
 
 fn received(received: Received) -> RxFrame {
