@@ -143,7 +143,7 @@ static DONE: AtomicU64 = AtomicU64::new(0);
 const NOT_DONE: u64 = u64::MAX;
 /// Nanoseconds after which those are offered that were put off since all were gone through.
 static PUT_OFF: AtomicU64 = AtomicU64::new(NONE);
-/// What `PUT_OFF` is when there is none.
+/// Value of `PUT_OFF` when there is none.
 const NONE: u64 = u64::MAX;
 
 /// In the child after fork: no thread is about it.

@@ -16,7 +16,7 @@ use crate::{session, timeout, vfork};
 
 /// How long a child that shares its parent's memory waits at a time for a connection to move, in nanoseconds.
 const PAUSE: u32 = 100_000;
-/// So many such pauses pass before it looks whether wharf is there.
+/// Number of such pauses after which it looks whether wharf is there.
 const LOOK_PAUSES: u32 = 1000;
 
 /// Returns all connections to the kernel before a fork, for as long as two processes have them.

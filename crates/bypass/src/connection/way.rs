@@ -11,7 +11,7 @@ use crate::{names, os};
 pub(super) enum Way {
     /// To this one.
     To(&'static Session),
-    /// To one that takes no more now: it has so many to answer, or does not answer.
+    /// To one that takes no more now: it has enough to answer, or does not answer.
     Later(Again),
     /// To none.
     None,

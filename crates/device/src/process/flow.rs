@@ -266,7 +266,7 @@ impl Serving {
     }
 
     /// A stream no longer waits for a receive, and has found none. It may be the one that a shared queue names, and receives
-    /// that are posted there would ring for nobody: the others ask anew.
+    /// that are posted there would wake no queue pair: the others ask anew.
     pub(super) fn waits_no_more(&mut self, number: u64) {
         if !self.waiting.remove(&number) {
             return;

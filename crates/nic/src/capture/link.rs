@@ -79,7 +79,7 @@ pub(super) struct Links {
 /// The links of a capture, for its reader and its writer.
 pub(super) type SharedLinks = Rc<RefCell<Links>>;
 
-/// What a run over a capture of another link layer than Ethernet counts beside its own counters.
+/// Counts of a run over a capture of another link layer than Ethernet, beside its own counters.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LinkCounts {
     /// Bytes of packets that were read and written, with their own link headers; `None` if they were Ethernet frames.
@@ -203,7 +203,7 @@ fn split(form: Form, data: &[u8]) -> (Form, Split<'_>) {
     }
 }
 
-/// Splits a packet whose EtherType is behind so many bytes.
+/// Splits a packet whose EtherType is at this offset.
 fn behind(data: &[u8], head: usize) -> Option<Split<'_>> {
     let (head, more) = data.split_at_checked(head)?;
     let (kind, rest) = more.split_first_chunk::<2>()?;

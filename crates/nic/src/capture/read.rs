@@ -109,7 +109,7 @@ impl<R: Read> Reader<R> {
         (self.common, &self.links)
     }
 
-    /// What is counted beside the counters of a run: a function, to be called when the reader is used up.
+    /// Returns a function for the counts beside those of a run, to be called when the reader is used up.
     pub fn counts(&self) -> impl Fn() -> LinkCounts + use<R> {
         let links = Rc::clone(&self.links);
         move || links.borrow().counts()

@@ -62,7 +62,7 @@ impl<W: Write> Writer<W> {
     /// Writes the file header to `stream`, which should be buffered.
     ///
     /// # Errors
-    /// What the stream says.
+    /// Errors of the stream.
     pub fn new(stream: W, resolution: Resolution) -> Result<Self, CaptureError> {
         Self::pcap(stream, resolution, link::ETHERNET)
     }
@@ -70,7 +70,7 @@ impl<W: Write> Writer<W> {
     /// Writes the file header of a capture of the same link types as a reader's to `stream`, which should be buffered.
     ///
     /// # Errors
-    /// What the stream says.
+    /// Errors of the stream.
     pub fn like<R: Read>(stream: W, reader: &Reader<R>) -> Result<Self, CaptureError> {
         let (common, links) = reader.links();
         let writer = match common {
@@ -106,7 +106,7 @@ impl<W: Write> Writer<W> {
     /// Ends the capture and gives the stream back, flushed.
     ///
     /// # Errors
-    /// What the stream says.
+    /// Errors of the stream.
     pub fn finish(self) -> Result<W, CaptureError> {
         let mut stream = match self.format {
             Format::Pcap(pcap) => pcap.into_writer(),

@@ -105,7 +105,7 @@ fn segments_of_every_link_layer_are_joined() {
     }
 }
 
-/// What can be joined is, each interface's by itself; all else is copied, and counted.
+/// Packets are joined interface by interface; all others are copied, and counted.
 #[test]
 fn packets_of_interfaces_of_several_kinds_stay_with_their_interface() {
     let links = [ETHERNET, SLL2, WIRELESS, SLL2, RAW];

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! RFC 5041 section 5.3: messages are delivered in the order in which they were sent, while their payloads may be placed in any
-//! order. The peer may have sent a response because it has sent a write before: whoever sees the response sees the write.
+//! order. The peer may have sent a response because it has sent a write before: a program that sees the response sees the write.
 //!
 //! A write stays where it is, with all behind it, if it is not granted now, or if one of these is in front of it: a Send that
 //! invalidates its STag, or an Atomic Request for a word that it writes.
